@@ -1,0 +1,20 @@
+"""Policies: one scanned decoder behind a tuple of pure functions, and the readers of its weights."""
+
+from trustax.policies.config import (
+    ArchitectureConfig,
+    PolicyConfig,
+    RopeConfig,
+    check_tokenizer_fits,
+    tiny_config,
+)
+from trustax.policies.policy import Policy, build
+
+__all__ = [
+    "ArchitectureConfig",
+    "Policy",
+    "PolicyConfig",
+    "RopeConfig",
+    "build",
+    "check_tokenizer_fits",
+    "tiny_config",
+]
