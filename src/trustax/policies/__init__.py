@@ -7,14 +7,17 @@ from trustax.policies.config import (
     check_tokenizer_fits,
     tiny_config,
 )
+from trustax.policies.load import LoadedPolicy, load
 from trustax.policies.policy import Policy, build
 
 __all__ = [
     "ArchitectureConfig",
+    "LoadedPolicy",
     "Policy",
     "PolicyConfig",
     "RopeConfig",
     "build",
     "check_tokenizer_fits",
+    "load",
     "tiny_config",
 ]
