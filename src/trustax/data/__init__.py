@@ -10,7 +10,7 @@ from trustax.data.jsonl import read_jsonl
 from trustax.data.render import fit, prompt_text, render, supervised_ids, supervised_text
 from trustax.data.sources import load, prepare
 from trustax.data.stream import PromptStream
-from trustax.data.tokenizers import CharTokenizer, Tokenizer
+from trustax.data.tokenizer import CharTokenizer, Tokenizer
 
 __all__ = [
     "ArithmeticConfig",

@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from trustax.data.chat import ChatTemplate, Message
-from trustax.data.tokenizers import CharTokenizer, Tokenizer
+from trustax.data.tokenizer import CharTokenizer, Tokenizer
 
 # A character-level policy's folder says so with this file, which holds its alphabet.
 CHAR_FILE = "char_tokenizer.json"

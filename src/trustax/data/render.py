@@ -7,7 +7,7 @@ from typing import Any
 
 from trustax.data.config import DataConfig
 from trustax.data.examples import Example, ListSource, Source
-from trustax.data.tokenizers import Tokenizer
+from trustax.data.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
