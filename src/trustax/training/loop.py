@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 from trustax.data.stream import PromptStream
-from trustax.errors import RunError
+from trustax.errors import RunError, RunInterrupted
 from trustax.evaluation.evaluate import Evaluation
 from trustax.objectives import ADVANTAGES, Objective
 from trustax.policies.policy import Policy
@@ -27,10 +27,6 @@ from trustax.training.optimizer import learning_rate
 from trustax.training.state import Pending, TrainState
 from trustax.training.update import Batch, UpdateResult, take_prompts
 from trustax.types import Metric, Rollout, merge_metrics
-
-
-class Interrupted(Exception):
-    """The run was asked to stop. Its state is saved."""
 
 
 class Recorder(Protocol):
@@ -61,29 +57,48 @@ class Trainer:
 
 
 def train(trainer: Trainer, state: TrainState) -> TrainState:
-    """Run until ``config.steps`` rollout batches are used up; ``Interrupted`` after a stop request, state saved."""
+    """Run until ``config.steps`` rollout batches are used up.
+
+    An evaluation belongs to the step before it and is made before that step's checkpoint, so that a resumed run finds
+    either both or neither.
+
+    Raises:
+      RunInterrupted: after a stop request, with the state saved.
+      RunError: at a loss or a gradient that is not finite.
+    """
     config = trainer.config
     trainer.stream.set_state(state.stream if state.pending is None else state.pending.stream_after)
     while True:
         if _evaluation_due(config, state):
             _evaluate(trainer, state)
-        if state.step >= config.steps:
-            break
-        clock = time.monotonic()
-        if state.pending is None:
-            _collect(trainer, state)
-            _stop_if_asked(trainer, state)
-        rollout_seconds, clock = time.monotonic() - clock, time.monotonic()
-        while state.pending.done < config.minibatches:
-            _update(trainer, state)
-            if state.pending.done < config.minibatches:
-                _stop_if_asked(trainer, state)
-        _finish_step(trainer, state, {"rollout_seconds": rollout_seconds, "update_seconds": time.monotonic() - clock})
-        if config.checkpoint_every and state.step % config.checkpoint_every == 0:
+        if _checkpoint_due(config, state):
             trainer.save(state)
+        if state.step >= config.steps:
+            return state
         _stop_if_asked(trainer, state)
-    trainer.save(state)
-    return state
+        _step(trainer, state)
+
+
+def _step(trainer: Trainer, state: TrainState) -> None:
+    """One rollout batch and all of its updates."""
+    clock = time.monotonic()
+    if state.pending is None:
+        _collect(trainer, state)
+        _stop_if_asked(trainer, state)
+    assert state.pending is not None
+    rollout_seconds, clock = time.monotonic() - clock, time.monotonic()
+    while state.pending.done < trainer.config.minibatches:
+        if state.pending.done:
+            _stop_if_asked(trainer, state)
+        _update(trainer, state)
+    _finish_step(trainer, state, {"rollout_seconds": rollout_seconds, "update_seconds": time.monotonic() - clock})
+
+
+def _checkpoint_due(config: TrainConfig, state: TrainState) -> bool:
+    if state.pending is not None or state.step == 0:
+        return False
+    on_schedule = config.checkpoint_every > 0 and state.step % config.checkpoint_every == 0
+    return on_schedule or state.step == config.steps
 
 
 def _stop_if_asked(trainer: Trainer, state: TrainState) -> None:
@@ -92,7 +107,7 @@ def _stop_if_asked(trainer: Trainer, state: TrainState) -> None:
         if state.pending is not None and state.pending.done == 0:
             state.pending = None
         trainer.save(state)
-        raise Interrupted(f"stopped after step {state.step}, update {state.updates}; the state is saved")
+        raise RunInterrupted(f"stopped after step {state.step}, update {state.updates}; the state is saved")
 
 
 def _evaluation_due(config: TrainConfig, state: TrainState) -> bool:
