@@ -1,11 +1,13 @@
 """Complete checkpoints or none: every part of a run's state in one orbax step.
 
-A step is a folder named by its number. Orbax writes it under a temporary name and renames it when all of its items are
-on the disk, so a folder with a bare number is complete, whatever happened to the process. Older steps are deleted only
-after that rename, and under another name first, so that a deletion cut short never looks like a checkpoint either.
+A step is a folder named by its number (``5``; saved again, ``5-1``). Orbax writes it under a temporary name and renames
+it when all of its items are on the disk, so a folder with such a name is complete, whatever happened to the process.
+What is older is deleted only after that rename, and under another name first, so that a deletion cut short never looks
+like a checkpoint either.
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +23,7 @@ from trustax.errors import CheckpointError
 FORMAT_VERSION = 1
 
 _RECORD = "record"  # the item that holds the JSON record; orbax names the folder after it
+_COMPLETE = re.compile(r"(\d+)(?:-(\d+))?")  # step, and how often it was saved before
 _LEFTOVER_MARKS = (".orbax-checkpoint-tmp", ".deleting")
 
 
@@ -40,10 +43,11 @@ class Checkpointer:
         self._pending: int | None = None
 
     def save(self, step: int, arrays: dict[str, Any], record: dict[str, Any]) -> None:
-        """Write one step: a pytree for every name in ``arrays``, and ``record``, which must be strict JSON."""
+        """Write one step: a pytree for every name in ``arrays``, and ``record``, which must be strict JSON.
+
+        A step that is there already is replaced when the new one is complete.
+        """
         self.wait()
-        if self.has(step):
-            raise CheckpointError(f"step {step} is already in {self.directory}; look with has(step) before saving")
         if _RECORD in arrays:
             raise ValueError(f"{_RECORD!r} is the name of the JSON record; give the arrays another one")
         document = {
@@ -61,7 +65,7 @@ class Checkpointer:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._clear_leftovers()
             self._orbax.save(
-                self._path(step), args=ocp.args.Composite(**saves, **{_RECORD: ocp.args.JsonSave(document)})
+                self._next_path(step), args=ocp.args.Composite(**saves, **{_RECORD: ocp.args.JsonSave(document)})
             )
         except Exception as error:  # orbax and its C++ parts raise anything; what matters is that nothing was written
             raise self._save_failed(step, error) from error
@@ -94,9 +98,7 @@ class Checkpointer:
 
     def steps(self) -> list[int]:
         """The complete steps on the disk, oldest first."""
-        if not self.directory.is_dir():
-            return []
-        return sorted(int(path.name) for path in self.directory.iterdir() if path.name.isdigit() and path.is_dir())
+        return sorted({step for step, _ in self._complete()})
 
     def latest_step(self) -> int | None:
         """The last complete step, or ``None``."""
@@ -173,13 +175,25 @@ class Checkpointer:
             message = f"checkpoint {self._path(step)} is damaged, it cannot be read ({_reason(error)}); {advice}"
             raise CheckpointError(message) from error
 
+    def _complete(self) -> dict[tuple[int, int], Path]:
+        """Folders of complete steps by (step, how often it was saved before)."""
+        if not self.directory.is_dir():
+            return {}
+        matches = [(path, _COMPLETE.fullmatch(path.name)) for path in self.directory.iterdir() if path.is_dir()]
+        return {(int(match[1]), int(match[2] or 0)): path for path, match in matches if match}
+
     def _path(self, step: int) -> Path:
-        return self.directory / str(step)
+        complete = self._complete()
+        return complete[max(key for key in complete if key[0] == step)]
+
+    def _next_path(self, step: int) -> Path:
+        times = [again for other, again in self._complete() if other == step]
+        return self.directory / (f"{step}-{max(times) + 1}" if times else str(step))
 
     def _prune(self) -> None:
-        for step in self.steps()[: -self.keep]:
-            doomed = self._path(step).rename(self.directory / f"{step}.deleting")
-            shutil.rmtree(doomed)
+        kept = {self._path(step) for step in self.steps()[-self.keep :]}
+        for path in set(self._complete().values()) - kept:
+            shutil.rmtree(path.rename(path.with_name(f"{path.name}.deleting")))
 
     def _clear_leftovers(self) -> None:
         for path in self.directory.iterdir():

@@ -115,12 +115,18 @@ def test_step_numbers_are_ordered_as_numbers(tmp_path):
     assert checkpointer.latest_step() == 100
 
 
-def test_a_step_is_saved_once(tmp_path):
-    with Checkpointer(tmp_path) as checkpointer:
-        checkpointer.save(1, state(), {})
-        assert checkpointer.has(1)
-        with pytest.raises(CheckpointError, match="step 1 is already"):
-            checkpointer.save(1, state(2.0), {})
+def test_a_step_saved_again_replaces_the_first_when_complete(tmp_path):
+    with Checkpointer(tmp_path, keep=2) as checkpointer:
+        checkpointer.save(1, state(1.0), {})
+        for value in (2.0, 3.0):
+            checkpointer.save(5, state(value), {"value": value})
+            assert checkpointer.has(5)
+        checkpointer.wait()
+        assert checkpointer.steps() == [1, 5]  # one step, however often it was saved
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "5-1"]
+        restored, record = checkpointer.restore(5, {"params": None})
+    assert record == {"value": 3.0}
+    np.testing.assert_array_equal(restored["params"]["w"], np.full((3, 2), 3.0, np.float32))
 
 
 def test_folders_that_are_not_complete_steps_are_never_the_latest(tmp_path):
