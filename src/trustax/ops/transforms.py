@@ -16,7 +16,7 @@ def transform_logits(logits: Float[Array, "*B V"], transform: Transform) -> Floa
       >>> tempered.tolist()
       [4.0, 0.0]
     """
-    wide = logits if logits.dtype == jnp.float64 else logits.astype(jnp.float32)
+    wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
     return wide / jnp.asarray(transform.temperature, wide.dtype)
 
 

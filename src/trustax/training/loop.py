@@ -203,6 +203,7 @@ def _finish_step(trainer: Trainer, state: TrainState, timing: dict[str, float]) 
     step = state.step + 1
     trainer.recorder.step(step, pending.rollout_metrics | seen, timing)
     trainer.recorder.samples(step, _with_fates(pending))
+    state.tokens += tokens
     state.step, state.stream, state.pending = step, pending.stream_after, None
 
 
