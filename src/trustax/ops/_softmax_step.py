@@ -1,0 +1,80 @@
+"""First-order effect of one policy-gradient step on the cells of a divergence.
+
+The step on the sampled token y moves the logits by dz = η·c·(e_y − π), c = A·w. With g_a = 1[a = y] − π_a and
+h = Σ_a π_a g_a = π_y − Σ_a π_a², the masses move by dπ_a = η·c·π_a (g_a − h), so that
+
+    dD = η·c·G,    G = Σ_c π_c (g_c − h) φ_c,    φ_c = ∂D/∂π_c
+
+On the tail cell g_T = −q, where q = Σ_T π²/π_T is the mean of π_a under π(·|T): how the tail's mass is spread inside
+it is all that a direction needs to know of it, and ``own_mass`` carries it (π_a for a token, q for the tail).
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from trustax.ops._cells import Cells, one_hot
+from trustax.ops._f_divergences import F_DIVERGENCES
+
+PerCell = Float[Array, "*B C"]
+
+
+def direction(
+    divergence: str, cells: Cells, own_mass: PerCell, is_sampled: Bool[Array, "*B C"], *, drop_last: bool = False
+) -> Float[Array, "*B"]:
+    """G, or 0 where the sampled token has no valid cell. ``drop_last`` takes φ = 0 on the last cell."""
+    slope = jnp.where(cells.valid, F_DIVERGENCES[divergence].slope(cells.log_pi, cells.log_mu), 0)
+    own_mass = jnp.where(cells.valid, own_mass, 0)
+    if divergence == "kl":  # Σ_c π_c φ_c = 0 leaves Σ_c π_c φ_c g_c; with g_y = 1 − π_y it does not cancel as π_y → 1
+        pi, _ = cells.masses()
+        others = jnp.sum(jnp.where(is_sampled, 0, pi), axis=-1)
+        gains = jnp.where(is_sampled, others[..., None], -own_mass)
+        value = jnp.sum(gains * slope, axis=-1)
+    else:
+        if drop_last:
+            slope = slope.at[..., -1].set(0)
+        pi, rates, is_reference = relative_rates(cells, own_mass, is_sampled)
+        reference_slope = _pick(slope, is_reference) / jnp.maximum(_pick(pi, is_reference), jnp.finfo(pi.dtype).tiny)
+        relative = slope - pi * reference_slope[..., None]
+        value = jnp.sum(jnp.where(is_reference, 0, rates * relative), axis=-1)
+    return jnp.where(jnp.any(is_sampled & cells.valid, axis=-1), value, 0)
+
+
+def relative_rates(
+    cells: Cells, own_mass: PerCell, is_sampled: Bool[Array, "*B C"]
+) -> tuple[PerCell, PerCell, Bool[Array, "*B C"]]:
+    """π_c, the relative rates dπ_c/π_c = g_c − h, and the reference cell: the one with the largest mass.
+
+    All gains are taken relative to the reference cell's, and 1 − π_y as the sum of the other masses. Then nothing
+    cancels when one token, sampled or not, holds nearly all of the mass. Because Σ_c π_c (g_c − h) = 0, a caller may
+    subtract the reference cell's φ from every φ and leave the reference cell out.
+    """
+    pi, _ = cells.masses()
+    is_reference = one_hot(jnp.argmax(pi, axis=-1), pi.shape)
+    sampled_is_reference = jnp.any(is_sampled & is_reference, axis=-1)[..., None]
+    others = jnp.sum(jnp.where(is_reference, 0, pi), axis=-1)[..., None]
+    reference_mass = _pick(own_mass, is_reference)[..., None]
+    gains = jnp.where(sampled_is_reference, -(others + own_mass), is_sampled.astype(pi.dtype) + reference_mass - own_mass)
+    gains = jnp.where(is_reference, 0, gains)
+    return pi, gains - jnp.sum(pi * gains, axis=-1)[..., None], is_reference
+
+
+def tie_rate(
+    cells: Cells, own_mass: PerCell, is_sampled: Bool[Array, "*B C"], *, drop_last: bool = False
+) -> Float[Array, "*B"]:
+    """½ Σ |dπ_c| over the cells where π_c and μ_c are the same number: what they add to TV in either direction."""
+    pi, rates, _ = relative_rates(cells, jnp.where(cells.valid, own_mass, 0), is_sampled)
+    tied = cells.valid & (cells.log_pi == cells.log_mu)
+    if drop_last:
+        tied = tied.at[..., -1].set(False)
+    value = 0.5 * jnp.sum(jnp.where(tied, jnp.abs(pi * rates), 0), axis=-1)
+    return jnp.where(jnp.any(is_sampled & cells.valid, axis=-1), value, 0)
+
+
+def local_and_head(cells: Cells, is_sampled: Bool[Array, "*B C"]) -> Float[Array, "*B"]:
+    """(π_y − μ_y) + Σ_S π (μ − π): the part of the KL's direction that no estimate of the tail touches."""
+    pi, _ = cells.masses()
+    return direction("kl", cells, pi.at[..., -1].set(0), is_sampled)
+
+
+def _pick(values: PerCell, where: Bool[Array, "*B C"]) -> Float[Array, "*B"]:
+    return jnp.sum(jnp.where(where, values, 0), axis=-1)

@@ -1,0 +1,67 @@
+"""The sampling transform and the draw: shared by sampler and scorer, so that μ is the distribution sampled."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from trustax.types import Transform
+
+
+def transform_logits(logits: Float[Array, "*B V"], transform: Transform) -> Float[Array, "*B V"]:
+    """Return the unnormalised log-probs of the sampled distribution: ``logits / temperature``, in float32 or wider.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> tempered = transform_logits(jnp.array([2.0, 0.0]), Transform(temperature=0.5))
+      >>> tempered.tolist()
+      [4.0, 0.0]
+    """
+    wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    return wide / jnp.asarray(transform.temperature, wide.dtype)
+
+
+def draw(logits: Float[Array, "*B V"], uniform: Float[Array, "*B"], *, block: int = 256) -> Int[Array, "*B"]:
+    """Draw one token a row by inverting the cumulative distribution at ``uniform``.
+
+        y = min { i : Σ_{j≤i} softmax(logits)_j > u }
+
+    One uniform number a row instead of V Gumbel numbers: on a CPU the noise costs more than the network's head. The
+    sum runs over blocks first and then inside one block, so that its rounding does not grow with V.
+
+    Args:
+      logits: Unnormalised log-probs; −inf is never drawn.
+      uniform: Numbers in [0, 1), one a row.
+      block: How many tokens are summed at a time.
+
+    Returns:
+      Token ids, int32. A row of NaN gives an unspecified id: check the logits first.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> logits = jnp.log(jnp.array([[0.5, 0.3, 0.2]] * 3))
+      >>> draw(logits, jnp.array([0.49, 0.51, 0.81])).tolist()
+      [0, 1, 2]
+    """
+    vocab_size = logits.shape[-1]
+    weights = jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
+    padding = [(0, 0)] * (logits.ndim - 1) + [(0, -vocab_size % block)]
+    blocks = jnp.pad(weights, padding).reshape(*logits.shape[:-1], -1, block)
+    block_mass = blocks.sum(axis=-1)
+    which, offset = _invert(block_mass, uniform * block_mass.sum(axis=-1))
+    chosen = jnp.take_along_axis(blocks, which[..., None, None], axis=-2)[..., 0, :]
+    within, _ = _invert(chosen, offset)
+    return which * block + within
+
+
+def _invert(mass: Float[Array, "*B n"], target: Float[Array, "*B"]) -> tuple[Int[Array, "*B"], Float[Array, "*B"]]:
+    """The first entry whose cumulative mass exceeds ``target``, and what of ``target`` is left inside it.
+
+    Rounding can leave ``target`` at or above the whole sum; then the last entry with any mass is taken.
+    """
+    upto = jnp.cumsum(mass, axis=-1)
+    positions = jax.lax.broadcasted_iota(jnp.int32, mass.shape, mass.ndim - 1)
+    last = jnp.max(jnp.where(mass > 0, positions, 0), axis=-1)
+    first = jnp.sum(upto <= target[..., None], axis=-1, dtype=jnp.int32)
+    index = jnp.minimum(first, last)
+    before = jnp.take_along_axis(upto - mass, index[..., None], axis=-1)[..., 0]
+    return index, jnp.maximum(target - before, 0)

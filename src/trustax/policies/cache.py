@@ -1,0 +1,36 @@
+"""A prompt computed once and continued many times: prefill, and the fork of its cache into rows."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from trustax.policies.policy import Policy
+
+
+def prefill(
+    policy: Policy, params: Any, prompt_tokens: Int[Array, "P Tp"], prompt_valid: Bool[Array, "P Tp"]
+) -> tuple[Float[Array, "P D"], Any]:
+    """Run prompts padded on the left: the hidden state that predicts the first completion token, and the cache."""
+    count, length = prompt_tokens.shape
+    positions = jnp.maximum(jnp.cumsum(prompt_valid, axis=-1, dtype=jnp.int32) - 1, 0)
+    cache = policy.init_cache(count, length)
+    hidden, cache, _ = policy.apply(params, prompt_tokens, positions, prompt_valid, cache)
+    return hidden[:, -1], cache
+
+
+def fork_cache(cache: Any, rows: Int[Array, "B"], *, extra: int) -> Any:
+    """Give each of ``rows`` its own copy of a prompt's cache with ``extra`` free slots behind it.
+
+    Differentiable: the gradients of all rows add up in the prompt's keys and values.
+    """
+
+    def fork(leaf: Array) -> Array:
+        if leaf.ndim == 0:  # the write index stays where the prompt ended
+            return leaf
+        free = [(0, 0)] * leaf.ndim
+        free[2] = (0, extra)
+        return jnp.pad(leaf[:, rows], free)
+
+    return jax.tree.map(fork, cache)

@@ -1,0 +1,119 @@
+"""From prompts to a scored rollout: pad, sample, decode, verify."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from trustax.data.tokenizer import Tokenizer
+from trustax.data.types import Example
+from trustax.sampling.keys import TRAINING, sample_keys
+from trustax.sampling.sampler import Generation, Sampler
+from trustax.types import FinishReason, Rollout, Transform, Verdict
+from trustax.verifiers.types import Verifier
+
+
+@dataclasses.dataclass(frozen=True)
+class Completion:
+    """One completion as a person reads it."""
+
+    prompt: str
+    answer: str
+    text: str
+    token_ids: list[int]
+    verdict: Verdict
+    reward: float
+    finish_reason: FinishReason
+
+
+def bucket_length(length: int, limit: int, *, smallest: int = 16) -> int:
+    """The smallest of ``smallest·2^k`` that holds ``length``, never beyond ``limit``: few shapes, few compilations."""
+    if length > limit:
+        raise ValueError(f"a sequence of {length} tokens is longer than the limit of {limit}")
+    bucket = smallest
+    while bucket < length:
+        bucket *= 2
+    return min(bucket, limit)
+
+
+def pad_prompts(prompts: Sequence[Sequence[int]], *, limit: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+    """Prompts padded on the left to a common bucket: tokens and which of them exist, both ``[P, Tp]``."""
+    if any(len(prompt) == 0 for prompt in prompts):
+        raise ValueError("an empty prompt: every prompt needs at least one token")
+    width = bucket_length(max(len(prompt) for prompt in prompts), limit)
+    tokens = np.full((len(prompts), width), pad_id, np.int32)
+    valid = np.zeros((len(prompts), width), bool)
+    for row, prompt in enumerate(prompts):
+        tokens[row, width - len(prompt) :] = prompt
+        valid[row, width - len(prompt) :] = True
+    return tokens, valid
+
+
+@dataclasses.dataclass(frozen=True)
+class Collector:
+    """Everything that turns a batch of examples into a rollout with verdicts."""
+
+    sampler: Sampler
+    tokenizer: Tokenizer
+    verifier: Verifier
+    encode: Callable[[Example], list[int]]
+    group_size: int
+    max_prompt_tokens: int
+    transform: Transform
+    seed: int
+    stream: int = TRAINING
+
+    def __call__(
+        self, params: Any, examples: Sequence[Example], *, step: int, version: int
+    ) -> tuple[Rollout, list[Completion]]:
+        """Sample ``group_size`` completions of each example; rows of one prompt stand together."""
+        prompts = [self.encode(example) for example in examples]
+        tokens, valid = pad_prompts(prompts, limit=self.max_prompt_tokens, pad_id=self.tokenizer.pad_id)
+        prompt_index = np.repeat(np.arange(len(examples), dtype=np.int32), self.group_size)
+        group_id = np.array([example.index for example in examples], np.int32)[prompt_index]
+        sample_index = np.tile(np.arange(self.group_size, dtype=np.int32), len(examples))
+        keys = sample_keys(self.seed, step, jnp.asarray(group_id), jnp.asarray(sample_index), stream=self.stream)
+        generation = self.sampler(params, tokens, valid, prompt_index, keys, self.transform)
+        completions = self._verify(jax.device_get(generation), [examples[i] for i in prompt_index])
+        rollout = Rollout(
+            prompt_tokens=jnp.asarray(tokens),
+            prompt_valid=jnp.asarray(valid),
+            prompt_index=jnp.asarray(prompt_index),
+            group_id=jnp.asarray(group_id),
+            sample_index=jnp.asarray(sample_index),
+            tokens=generation.tokens,
+            token_mask=generation.token_mask,
+            log_mu=generation.log_mu,
+            tail_log_mu=generation.tail_log_mu,
+            version=jnp.full(generation.tokens.shape, version, jnp.int32),
+            top_k=generation.top_k,
+            finish_reason=generation.finish_reason,
+            rewards=jnp.asarray([completion.reward for completion in completions], jnp.float32),
+            verdict=jnp.asarray([int(completion.verdict) for completion in completions], jnp.int32),
+            transform=self.transform,
+        )
+        return rollout, completions
+
+    def _verify(self, generation: Generation, examples: Sequence[Example]) -> list[Completion]:
+        completions = []
+        for row, example in enumerate(examples):
+            ids = [int(i) for i in generation.tokens[row][generation.token_mask[row]]]
+            text = self.tokenizer.decode([i for i in ids if i not in self.tokenizer.eos_ids])
+            outcome = self.verifier(
+                completion=text, example_prompt=example.prompt, answer=example.answer, metadata=example.metadata
+            )
+            completions.append(
+                Completion(
+                    prompt=example.prompt,
+                    answer=example.answer,
+                    text=text,
+                    token_ids=ids,
+                    verdict=outcome.verdict,
+                    reward=outcome.reward,
+                    finish_reason=FinishReason(int(generation.finish_reason[row])),
+                )
+            )
+        return completions

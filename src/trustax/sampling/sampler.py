@@ -1,0 +1,151 @@
+"""Generate completions and record exactly what they were drawn from.
+
+One prefill per prompt, shared by its completions; then a decode loop that stops as soon as every row has. At each
+step the sampler keeps log μ of the sampled token, TopK(μ) and the log-mass outside TopK(μ) ∪ {y}, all of the
+*transformed* distribution.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from trustax.ops.support import sampled_support
+from trustax.ops.tails import tail_statistics
+from trustax.ops.transforms import draw, transform_logits
+from trustax.policies.cache import fork_cache
+from trustax.policies.policy import Policy
+from trustax.sampling.keys import token_uniforms
+from trustax.types import FinishReason, TopK, Transform
+
+Params = Any
+
+
+class Generation(NamedTuple):
+    """What one call of the sampler returns, in the order of the rows asked for."""
+
+    tokens: Int[Array, "B T"]
+    token_mask: Bool[Array, "B T"]
+    log_mu: Float[Array, "B T"]
+    tail_log_mu: Float[Array, "B T"] | None
+    top_k: TopK | None
+    finish_reason: Int[Array, "B"]
+
+
+class _Token(NamedTuple):
+    """One sampled token a row, with what is recorded of its distribution."""
+
+    token: Int[Array, "B"]
+    log_mu: Float[Array, "B"]
+    top_ids: Int[Array, "B K"]
+    top_log_mu: Float[Array, "B K"]
+    tail_log_mu: Float[Array, "B"]
+
+
+@dataclasses.dataclass
+class Sampler:
+    """A compiled sampler of one policy; ``traces`` counts its compilations, one a shape.
+
+    ``top_k`` may be 0: then neither the top-K nor the tail is recorded.
+    """
+
+    policy: Policy
+    max_new_tokens: int
+    top_k: int
+    eos_ids: frozenset[int]
+    pad_id: int
+    traces: int = 0
+    _generate: Callable[..., Generation] = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        vocab_size = self.policy.config.vocab_size
+        if not 0 <= self.top_k <= vocab_size:
+            raise ValueError(f"top_k is {self.top_k}, expected 0 to the vocabulary's size {vocab_size}")
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens is {self.max_new_tokens}, expected at least 1")
+        outside = sorted(i for i in (*self.eos_ids, self.pad_id) if not 0 <= i < vocab_size)
+        if outside:
+            raise ValueError(f"special token ids {outside} lie outside the vocabulary of {vocab_size}")
+        self._generate = jax.jit(self._trace)
+
+    def __call__(
+        self,
+        params: Params,
+        prompt_tokens: Int[Array, "P Tp"],
+        prompt_valid: Bool[Array, "P Tp"],
+        prompt_index: Int[Array, "B"],
+        keys: Key[Array, "B"],
+        transform: Transform,
+    ) -> Generation:
+        """Sample one completion a row of ``prompt_index``; prompts are padded on the left. ``keys`` are consumed."""
+        return self._generate(params, prompt_tokens, prompt_valid, prompt_index, keys, transform)
+
+    def _trace(self, params, prompt_tokens, prompt_valid, prompt_index, keys, transform) -> Generation:
+        self.traces += 1
+        policy, length = self.policy, self.max_new_tokens
+        prompt_lengths = prompt_valid.sum(axis=-1, dtype=jnp.int32)[prompt_index]
+        valid = jnp.concatenate([prompt_valid[prompt_index], jnp.ones((keys.shape[0], length), bool)], axis=1)
+        hidden, cache = prefill(policy, params, prompt_tokens, prompt_valid)
+        cache = fork_cache(cache, prompt_index, extra=length)
+
+        def sample(hidden: Float[Array, "B D"], position: Int[Array, ""]) -> _Token:
+            logits = transform_logits(policy.head(params, hidden), transform)
+            chosen = draw(logits, token_uniforms(keys, position))
+            token = jnp.where(transform.greedy, jnp.argmax(logits, axis=-1).astype(jnp.int32), chosen)
+            return _record(logits, token, self.top_k)
+
+        def is_eos(token: Int[Array, "B"]) -> Bool[Array, "B"]:
+            return jnp.isin(token, jnp.array(sorted(self.eos_ids), jnp.int32))
+
+        first = sample(hidden[prompt_index], jnp.zeros((), jnp.int32))
+        record = jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype).at[0].set(x), first)
+        alive = jnp.zeros((length, keys.shape[0]), bool).at[0].set(True)
+
+        def unfinished(carry):
+            position, running, *_ = carry
+            return (position < length) & jnp.any(running)
+
+        def step(carry):
+            position, running, alive, record, cache = carry
+            last = jax.tree.map(lambda x: x[position - 1], record).token
+            places = (prompt_lengths + position - 1)[:, None]
+            hidden, cache, _ = policy.apply(params, last[:, None], places, valid, cache)
+            new = sample(hidden[:, 0], position)
+            record = jax.tree.map(lambda all_, x: all_.at[position].set(x), record, new)
+            return position + 1, running & ~is_eos(new.token), alive.at[position].set(running), record, cache
+
+        start = (jnp.ones((), jnp.int32), ~is_eos(first.token), alive, record, cache)
+        _, running, alive, record, _ = jax.lax.while_loop(unfinished, step, start)
+        return self._finish(alive.T, running, jax.tree.map(lambda x: x.swapaxes(0, 1), record))
+
+    def _finish(self, mask: Bool[Array, "B T"], running: Bool[Array, "B"], record: _Token) -> Generation:
+        """Blank what lies behind the end of a row: padding ids, and NaN for what was never a probability."""
+
+        def valid_only(values: Float[Array, "B T *rest"]) -> Float[Array, "B T *rest"]:
+            return jnp.where(mask.reshape(mask.shape + (1,) * (values.ndim - 2)), values, jnp.nan)
+
+        return Generation(
+            tokens=jnp.where(mask, record.token, self.pad_id),
+            token_mask=mask,
+            log_mu=valid_only(record.log_mu),
+            tail_log_mu=valid_only(record.tail_log_mu) if self.top_k else None,
+            top_k=TopK(record.top_ids, valid_only(record.top_log_mu)) if self.top_k else None,
+            finish_reason=jnp.where(running, int(FinishReason.LENGTH), int(FinishReason.STOP)).astype(jnp.int32),
+        )
+
+
+def prefill(
+    policy: Policy, params: Params, prompt_tokens: Int[Array, "P Tp"], prompt_valid: Bool[Array, "P Tp"]
+) -> tuple[Float[Array, "P D"], Any]:
+    """Run the prompts once: the hidden state that predicts the first completion token, and the cache."""
+    count, length = prompt_tokens.shape
+    positions = jnp.maximum(jnp.cumsum(prompt_valid, axis=-1, dtype=jnp.int32) - 1, 0)
+    hidden, cache, _ = policy.apply(params, prompt_tokens, positions, prompt_valid, policy.init_cache(count, length))
+    return hidden[:, -1], cache
+
+
+def _record(logits: Float[Array, "B V"], token: Int[Array, "B"], top_k: int) -> _Token:
+    raise NotImplementedError

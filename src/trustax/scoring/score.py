@@ -1,0 +1,137 @@
+"""One pass over the network that yields everything an objective may ask about a rollout's tokens."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from trustax.ops.support import sampled_support
+from trustax.ops.tails import tail_statistics
+from trustax.ops.transforms import transform_logits
+from trustax.policies.cache import fork_cache, prefill
+from trustax.policies.policy import Policy
+from trustax.types import Rollout, Support, TokenStats
+
+FROM_LOGITS = frozenset({"support", "sum_sq_pi", "entropy"})
+FROM_ROLLOUT = frozenset({"policy_staleness", "vocab_size"})
+
+
+def score(
+    policy: Policy,
+    params: Any,
+    rollout: Rollout,
+    *,
+    needs: frozenset[str] = frozenset(),
+    advantages: Float[Array, "B"] | None = None,
+    version: Int[Array, ""] | int | None = None,
+    differentiable: frozenset[str] = frozenset(),
+    chunk_tokens: int = 512,
+) -> TokenStats:
+    """Score a rollout's tokens under ``params`` with the transform they were sampled with.
+
+    The prompt of a group is computed once; gradients of its completions add up in it. Logits exist for
+    ``chunk_tokens`` tokens at a time and are recomputed in the backward pass.
+
+    Args:
+      policy: The policy's pure functions.
+      params: Its parameters; ``log_pi`` is differentiable with respect to them.
+      rollout: Prompts, completions and what the sampler recorded.
+      needs: Optional statistics to compute, by the names of ``TokenStats``'s fields; nothing else is computed.
+        ``log_anchor``, ``log_ref`` and ``divergence_rate`` need other parameters than these: the caller adds them.
+      advantages: One number a sequence, broadcast to its tokens; NaN if left out.
+      version: The policy version of ``params``, for ``policy_staleness``.
+      differentiable: Which of ``needs`` carry a gradient; the others are detached.
+      chunk_tokens: How many tokens' logits exist at once.
+    """
+    hidden = completion_hidden(policy, params, rollout)
+    batch, length = rollout.tokens.shape
+    support = rollout_support(rollout) if "support" in needs else None
+    wanted = needs & FROM_LOGITS
+
+    def from_logits(hidden: Float[Array, "C D"], ids: Int[Array, "C"], support: Support | None) -> dict[str, Array]:
+        logits = transform_logits(policy.head(params, hidden), rollout.transform)
+        return _statistics(logits, ids, support, wanted, differentiable)
+
+    rows = (hidden, rollout.tokens, support)
+    flat = jax.tree.map(lambda x: x.reshape(batch * length, *x.shape[2:]), rows)
+    found = jax.tree.map(lambda x: x.reshape(batch, length, *x.shape[1:]), _in_chunks(from_logits, flat, chunk_tokens))
+
+    if support is not None:
+        support = Support(
+            ids=support.ids,
+            log_mu=support.log_mu,
+            mask=support.mask,
+            sampled_slot=support.sampled_slot,
+            tail_log_mu=support.tail_log_mu,
+            log_pi=found["support_log_pi"],
+            tail_log_pi=found["tail_log_pi"],
+            tail_log_sum_sq_pi=found["tail_log_sum_sq_pi"],
+        )
+    if advantages is None:
+        advantages = jnp.full(batch, jnp.nan, found["log_pi"].dtype)
+    staleness = None
+    if "policy_staleness" in needs:
+        if version is None:
+            raise ValueError("'policy_staleness' is needed: pass score the version of its parameters")
+        staleness = jnp.asarray(version, rollout.version.dtype) - rollout.version
+    return TokenStats(
+        log_pi=found["log_pi"],
+        log_mu=rollout.log_mu,
+        advantages=jnp.broadcast_to(advantages[:, None], (batch, length)),
+        token_mask=rollout.token_mask,
+        entropy=found.get("entropy"),
+        sum_sq_pi=found.get("sum_sq_pi"),
+        policy_staleness=staleness,
+        support=support,
+        vocab_size=policy.config.vocab_size,
+    )
+
+
+def completion_hidden(policy: Policy, params: Any, rollout: Rollout) -> Float[Array, "B T D"]:
+    """Hidden states that predict each completion token: token 0 from the prompt's end, token t from token t − 1."""
+    first, cache = prefill(policy, params, rollout.prompt_tokens, rollout.prompt_valid)
+    first = first[rollout.prompt_index][:, None]
+    length = rollout.tokens.shape[1]
+    if length == 1:
+        return first
+    cache = fork_cache(cache, rollout.prompt_index, extra=length - 1)
+    prompt_valid = rollout.prompt_valid[rollout.prompt_index]
+    positions = prompt_valid.sum(axis=-1, dtype=jnp.int32)[:, None] + jnp.arange(length - 1, dtype=jnp.int32)[None]
+    valid = jnp.concatenate([prompt_valid, rollout.token_mask[:, :-1]], axis=1)
+    later, _, _ = policy.apply(params, rollout.tokens[:, :-1], positions, valid, cache)
+    return jnp.concatenate([first, later], axis=1)
+
+
+def rollout_support(rollout: Rollout) -> Support:
+    """The support TopK(μ) ∪ {y} of each token, with what the sampler knew of it; log π is still to come."""
+    if rollout.top_k is None:
+        raise ValueError("the objective needs 'support', but the rollout holds no top-K: sample with top_k >= 1")
+    return sampled_support(
+        rollout.top_k.ids, rollout.top_k.log_mu, rollout.tokens, rollout.log_mu, tail_log_mu=rollout.tail_log_mu
+    )
+
+
+def _statistics(
+    logits: Float[Array, "C V"],
+    ids: Int[Array, "C"],
+    support: Support | None,
+    wanted: frozenset[str],
+    differentiable: frozenset[str],
+) -> dict[str, Array]:
+    raise NotImplementedError
+
+
+def _in_chunks(function: Callable[..., Any], rows: Any, size: int) -> Any:
+    """Map ``function`` over chunks of the leading axis, recomputing inside a chunk in the backward pass."""
+    count = jax.tree.leaves(rows)[0].shape[0]
+    if count <= size:
+        return jax.checkpoint(function)(*rows)
+    padding = -count % size
+
+    def split(x: Array) -> Array:
+        return jnp.pad(x, [(0, padding)] + [(0, 0)] * (x.ndim - 1)).reshape(-1, size, *x.shape[1:])
+
+    found = jax.lax.map(jax.checkpoint(lambda chunk: function(*chunk)), jax.tree.map(split, rows))
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:count], found)

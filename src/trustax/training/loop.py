@@ -1,0 +1,203 @@
+"""The training loop: rollouts, advantages, several updates a batch, evaluation, checkpoints.
+
+The order inside a step is part of what is reproducible. Do not change it without a line in the CHANGELOG.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from trustax.data.stream import PromptStream
+from trustax.errors import RunError
+from trustax.evaluation.evaluate import Evaluation
+from trustax.objectives import ADVANTAGES, Objective
+from trustax.policies.policy import Policy
+from trustax.rollouts.collect import Collector
+from trustax.rollouts.metrics import rollout_metrics
+from trustax.rollouts.samples import sample_records
+from trustax.scoring.score import score
+from trustax.training.config import OptimizerConfig, TrainConfig
+from trustax.training.optimizer import learning_rate
+from trustax.training.state import Pending, TrainState
+from trustax.training.update import Batch, UpdateResult, take_prompts
+from trustax.types import Metric, Rollout, merge_metrics
+
+
+class Interrupted(Exception):
+    """The run was asked to stop. Its state is saved."""
+
+
+class Recorder(Protocol):
+    """Where the loop writes what happened; timings stand apart, so that the rest is reproducible."""
+
+    def step(self, step: int, metrics: dict[str, float], timing: dict[str, float]) -> None: ...
+
+    def samples(self, step: int, records: Sequence[dict[str, Any]]) -> None: ...
+
+    def evaluation(self, step: int, metrics: dict[str, float], timing: dict[str, float]) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Trainer:
+    """All that a run needs and that does not change while it runs."""
+
+    policy: Policy
+    objective: Objective
+    collector: Collector
+    stream: PromptStream
+    update: Callable[..., UpdateResult]
+    evaluate: Callable[[Any, Callable[[], bool]], Evaluation | None]
+    config: TrainConfig
+    optimizer: OptimizerConfig
+    recorder: Recorder
+    save: Callable[[TrainState], None]
+    stop_requested: Callable[[], bool]
+
+
+def train(trainer: Trainer, state: TrainState) -> TrainState:
+    """Run until ``config.steps`` rollout batches are used up; ``Interrupted`` after a stop request, state saved."""
+    config = trainer.config
+    trainer.stream.set_state(state.stream if state.pending is None else state.pending.stream_after)
+    while True:
+        if _evaluation_due(config, state):
+            _evaluate(trainer, state)
+        if state.step >= config.steps:
+            break
+        clock = time.monotonic()
+        if state.pending is None:
+            _collect(trainer, state)
+            _stop_if_asked(trainer, state)
+        rollout_seconds, clock = time.monotonic() - clock, time.monotonic()
+        while state.pending.done < config.minibatches:
+            _update(trainer, state)
+            if state.pending.done < config.minibatches:
+                _stop_if_asked(trainer, state)
+        _finish_step(trainer, state, {"rollout_seconds": rollout_seconds, "update_seconds": time.monotonic() - clock})
+        if config.checkpoint_every and state.step % config.checkpoint_every == 0:
+            trainer.save(state)
+        _stop_if_asked(trainer, state)
+    trainer.save(state)
+    return state
+
+
+def _stop_if_asked(trainer: Trainer, state: TrainState) -> None:
+    if trainer.stop_requested():
+        # A rollout that no update has used yet is not kept: its keys and its prompts follow from the saved state.
+        if state.pending is not None and state.pending.done == 0:
+            state.pending = None
+        trainer.save(state)
+        raise Interrupted(f"stopped after step {state.step}, update {state.updates}; the state is saved")
+
+
+def _evaluation_due(config: TrainConfig, state: TrainState) -> bool:
+    at_an_end = state.step in (0, config.steps)
+    on_schedule = config.eval_every > 0 and state.step % config.eval_every == 0
+    return state.pending is None and (at_an_end or on_schedule) and str(state.step) not in state.evaluations
+
+
+def _evaluate(trainer: Trainer, state: TrainState) -> None:
+    clock = time.monotonic()
+    found = trainer.evaluate(state.params, lambda: not trainer.stop_requested())
+    if found is None:
+        _stop_if_asked(trainer, state)
+        raise RunError("the evaluation ended early although nobody asked to stop")
+    state.evaluations[str(state.step)] = {"sampled": found.sampled, "greedy": found.greedy}
+    metrics = {"eval/sampled": found.sampled, "eval/greedy": found.greedy}
+    trainer.recorder.evaluation(state.step, metrics, {"eval_seconds": time.monotonic() - clock})
+    trainer.recorder.samples(state.step, [record | {"phase": "eval"} for record in found.records])
+
+
+def _collect(trainer: Trainer, state: TrainState) -> None:
+    """Draw prompts, sample and judge completions, and add what the objective wants known before the first update."""
+    examples = next(trainer.stream)
+    rollout, completions = trainer.collector(state.params, examples, step=state.step, version=state.updates)
+    estimate = ADVANTAGES[trainer.objective.advantage]
+    advantages = estimate(rollout.rewards, rollout.group_id)
+    needs = trainer.objective.needs
+    state.pending = Pending(
+        batch=Batch(
+            rollout=rollout,
+            advantages=advantages,
+            log_anchor=_log_probs(trainer, state.params, rollout) if "log_anchor" in needs else None,
+            log_ref=_log_probs(trainer, state.reference, rollout) if "log_ref" in needs else None,
+        ),
+        stream_after=trainer.stream.get_state(),
+        done=0,
+        fates=[],
+        update_metrics=[],
+        rollout_metrics=rollout_metrics(rollout, completions),
+        samples=sample_records(completions, np.asarray(advantages), trainer.collector.tokenizer),
+    )
+
+
+@jax.jit(static_argnums=0)
+def _score_log_pi(policy: Policy, params: Any, rollout: Rollout) -> jax.Array:
+    return score(policy, params, rollout).log_pi
+
+
+def _log_probs(trainer: Trainer, params: Any, rollout: Rollout) -> jax.Array:
+    return _score_log_pi(trainer.policy, params, rollout)
+
+
+def _update(trainer: Trainer, state: TrainState) -> None:
+    pending = state.pending
+    assert pending is not None
+    updates = jnp.int32(state.updates)
+    result = trainer.update(
+        state.params,
+        state.opt_state,
+        trainer.objective,
+        take_prompts(pending.batch, pending.done, trainer.config.minibatches),
+        updates,
+        learning_rate(trainer.optimizer, updates),
+        jnp.float32(trainer.optimizer.clip_norm),
+    )
+    state.params, state.opt_state = result.params, result.opt_state
+    pending.fates.append(result.fates)
+    pending.update_metrics.append(jax.device_get(result.metrics))
+    _stop_on_nonfinite(state, pending.update_metrics[-1])
+    pending.done += 1
+    state.updates += 1
+
+
+def _stop_on_nonfinite(state: TrainState, metrics: dict[str, Metric]) -> None:
+    bad = [name for name in ("update/loss", "update/grad_norm") if not np.isfinite(metrics[name].total)]
+    if bad:
+        raise RunError(
+            f"step {state.step}, update {state.updates}: {' and '.join(bad)} not finite; the run stops and the last "
+            "checkpoint is untouched. Look at metrics.jsonl for what grew before; a lower optimizer.learning_rate or "
+            "optimizer.clip_norm is the usual remedy"
+        )
+
+
+def _finish_step(trainer: Trainer, state: TrainState, timing: dict[str, float]) -> None:
+    """Write the step's record and forget its batch. Metrics merge over minibatches by their own weights."""
+    pending = state.pending
+    assert pending is not None
+    merged = merge_metrics(pending.update_metrics)
+    seen = {name: float(metric) for name, metric in merged.items() if metric.weight > 0}
+    tokens = int(pending.batch.rollout.token_mask.sum())
+    timing = timing | {"tokens_per_second": tokens / max(timing["rollout_seconds"], 1e-9)}
+    timing["compilations"] = trainer.collector.sampler.traces
+    step = state.step + 1
+    trainer.recorder.step(step, pending.rollout_metrics | seen, timing)
+    trainer.recorder.samples(step, _with_fates(pending))
+    state.step, state.stream, state.pending = step, pending.stream_after, None
+
+
+def _with_fates(pending: Pending, count: int = 8) -> list[dict[str, Any]]:
+    """The first completions of the batch, each token with the divergence it had and whether it was kept."""
+    keep = np.concatenate([np.asarray(fates.keep) for fates in pending.fates])
+    divergence = np.concatenate([np.asarray(fates.divergence, np.float64) for fates in pending.fates])
+    records = []
+    for row, sample in enumerate(pending.samples[:count]):
+        length = len(sample["tokens"])
+        told = {"kept": keep[row, :length].tolist(), "divergence": divergence[row, :length].tolist()}
+        records.append(sample | told | {"phase": "train"})
+    return records
