@@ -12,9 +12,7 @@ from trustax.objectives.term import Term, number, outside
 from trustax.ops.masked import masked_sum
 from trustax.types import pytree_dataclass, static_field
 
-Mode = Literal[
-    "token_mean", "sequence_mean_of_token_sums", "sequence_mean_of_token_means", "sequence_sum_over_horizon"
-]
+Mode = Literal["token_mean", "sequence_mean_of_token_sums", "sequence_mean_of_token_means", "sequence_sum_over_horizon"]
 Denominator = Literal["original", "surviving"]
 
 

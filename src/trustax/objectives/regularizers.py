@@ -41,7 +41,9 @@ class Regularizer(Term):
     on: Tokens = static_field(default="all")
 
     def own_problems(self) -> list[str]:
-        found = outside("a regulariser's coefficient", self.coefficient, 0.0, 1e12, "it must be finite and not negative")
+        found = outside(
+            "a regulariser's coefficient", self.coefficient, 0.0, 1e12, "it must be finite and not negative"
+        )
         if self.on not in ("all", "kept"):
             found.append(f"on = {self.on!r} is unknown: expected 'all' or 'kept'")
         return found + self.more_problems()

@@ -283,9 +283,7 @@ def gae(
     return jnp.moveaxis(jax.lax.scan(step, (end, end), tokens, reverse=True)[1], 0, -1)
 
 
-def dynamic_sampling_keep(
-    rewards: Rewards, group_ids: Int[Array, " B"], *, valid: Valid = None
-) -> Bool[Array, " B"]:
+def dynamic_sampling_keep(rewards: Rewards, group_ids: Int[Array, " B"], *, valid: Valid = None) -> Bool[Array, " B"]:
     """Say which rows belong to a group whose rewards differ (DAPO's dynamic sampling keeps only these).
 
     >>> dynamic_sampling_keep(jnp.array([1.0, 1.0, 0.0, 1.0]), jnp.array([0, 0, 1, 1])).tolist()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from trustax.objectives.recipes.correction import icepop, mini_rl, mis, tis
 from trustax.objectives.recipes.divergence_mask import (
     dppo_binary_kl,
     dppo_binary_tv,
@@ -13,6 +14,7 @@ from trustax.objectives.recipes.divergence_mask import (
     pdm_topk_tv,
     update_aware,
 )
+from trustax.objectives.recipes.prefix import cppo, ctpo, minpro
 from trustax.objectives.recipes.ratio_clip import (
     aipo,
     aspo,
@@ -28,6 +30,17 @@ from trustax.objectives.recipes.ratio_clip import (
     pg_is,
     ppo_clip,
 )
+from trustax.objectives.recipes.regularized import (
+    dro,
+    drpo,
+    drpo_predictive,
+    masked_drpo,
+    sapo_search,
+    sapo_soft,
+    sat,
+    spo,
+)
+from trustax.objectives.recipes.sequence import opsm, trm_avg, trm_max, vaco, vespo
 from trustax.objectives.spec import ObjectiveSpec
 
 Recipe = Callable[..., ObjectiveSpec]
@@ -46,6 +59,11 @@ _ROWS: tuple[Recipe, ...] = (
     luspo,
     clip_cov,
     kl_cov,
+    dro,
+    mini_rl,
+    tis,
+    mis,
+    icepop,
     dppo_binary_tv,
     dppo_binary_kl,
     dppo_topk_tv,
@@ -55,6 +73,21 @@ _ROWS: tuple[Recipe, ...] = (
     pdm_topk_tv,
     pdm_certified,
     update_aware,
+    drpo,
+    masked_drpo,
+    drpo_predictive,
+    spo,
+    ctpo,
+    minpro,
+    sapo_search,
+    sapo_soft,
+    cppo,
+    trm_max,
+    trm_avg,
+    opsm,
+    vaco,
+    sat,
+    vespo,
 )
 
 RECIPES: dict[str, Recipe] = {recipe.__name__: recipe for recipe in _ROWS}

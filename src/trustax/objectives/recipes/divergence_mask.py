@@ -106,7 +106,9 @@ def pdm_topk_kl(
     Source: PDM, arXiv 2607.10848 (K 20, δ .15, C 5); aggregation and advantage are DPPO's (ours).
     """
     direction = Predictive("kl", tail)
-    return _masked("pdm_topk_kl", LumpedDivergence("kl"), direction, delta, cap, aggregation, f"{_PDM}; exact tail: ours")
+    return _masked(
+        "pdm_topk_kl", LumpedDivergence("kl"), direction, delta, cap, aggregation, f"{_PDM}; exact tail: ours"
+    )
 
 
 def pdm_topk_reverse_kl(
@@ -166,9 +168,7 @@ def pdm_certified(
 
     Source: ours; bounds derived for PDM's direction, arXiv 2607.10848.
     """
-    return _masked(
-        "pdm_certified", LumpedDivergence("kl"), Certified(), delta, cap, aggregation, f"ours, after {_PDM}"
-    )
+    return _masked("pdm_certified", LumpedDivergence("kl"), Certified(), delta, cap, aggregation, f"ours, after {_PDM}")
 
 
 def update_aware(

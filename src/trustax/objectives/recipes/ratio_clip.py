@@ -92,9 +92,7 @@ def grpo(
     )
 
 
-def dapo(
-    *, eps_low: Leaf = 0.2, eps_high: Leaf = 0.28, dual: Leaf = 10.0, anchor: Anchor = "anchor"
-) -> ObjectiveSpec:
+def dapo(*, eps_low: Leaf = 0.2, eps_high: Leaf = 0.28, dual: Leaf = 10.0, anchor: Anchor = "anchor") -> ObjectiveSpec:
     """Clip-higher PPO over token means, without KL, with a dual clip.
 
     ``w = r`` unless PPO's clip drops it, or A < 0 and r > ``dual``. Dynamic sampling and overlong shaping belong to the
