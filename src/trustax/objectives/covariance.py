@@ -1,0 +1,63 @@
+"""Selection of the tokens that drive entropy down: those whose log-prob and advantage covary most.
+
+The published code draws a random subset of a covariance band; an objective holds no randomness, so here it is the
+largest ones (ours).
+"""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from trustax.objectives.masks import Mask, MaskReading
+from trustax.objectives.ratio import BEHAVIOR, LogRatio
+from trustax.objectives.term import number, outside
+from trustax.objectives.view import TokenView
+from trustax.ops.masked import masked_mean, masked_quantile
+from trustax.types import pytree_dataclass
+
+Leaf = Array | float
+
+
+def covariance(view: TokenView) -> Float[Array, "*B T"]:
+    """``(log π − mean)(A − mean)``, the means over the batch's valid tokens."""
+    log_pi = view.log_pi - view.full(masked_mean(view.log_pi, view.valid))
+    return log_pi * (view.advantages - view.full(masked_mean(view.advantages, view.valid)))
+
+
+def top_covariance(view: TokenView, share: Leaf, among: Bool[Array, "*B T"]) -> Bool[Array, "*B T"]:
+    """The ``share`` of the tokens ``among`` with the largest covariance; none if all are equal."""
+    value = covariance(view)
+    share = jnp.asarray(share, view.dtype)
+    bound = masked_quantile(value.reshape(-1), among.reshape(-1), 1.0 - share)
+    # A share of 0 chooses nothing and 1 everything; in between the quantile decides.
+    return among & ((value > bound) | (share >= 1.0)) & (share > 0.0)
+
+
+@pytree_dataclass
+class CovarianceBand(Mask):
+    """Drop the tokens with the largest covariance inside (low, high). Clip-Cov, arXiv 2505.22617."""
+
+    batch_level: ClassVar[bool] = True
+
+    share: Leaf = 2e-4
+    low: Leaf = 1.0
+    high: Leaf = 5.0
+    ratio: LogRatio = BEHAVIOR
+
+    def own_problems(self) -> list[str]:
+        return outside("share", self.share, 0.0, 1.0, "it is a share of the batch's tokens")
+
+    @property
+    def text(self) -> str:
+        band = f"({number(self.low)}, {number(self.high)})"
+        return f"covariance of log π and A in {band}, the largest {number(self.share)} of the tokens"
+
+    def __call__(self, view: TokenView) -> MaskReading:
+        value = covariance(view)
+        inside = view.valid & (value > jnp.asarray(self.low, view.dtype)) & (value < jnp.asarray(self.high, view.dtype))
+        # The share is of all valid tokens: rescale it to the band.
+        tokens, band = jnp.sum(view.valid).astype(view.dtype), jnp.sum(inside).astype(view.dtype)
+        of_band = jnp.minimum(jnp.asarray(self.share, view.dtype) * tokens / jnp.maximum(band, 1.0), 1.0)
+        dropped = top_covariance(view, of_band, inside)
+        return MaskReading(~dropped, dropped, view.valid, jnp.abs(value), view.full(1.0))

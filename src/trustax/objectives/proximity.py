@@ -1,0 +1,258 @@
+"""How far the policy is from its anchor: one number per token, to be compared with a threshold.
+
+Divergences are ≥ 0; ratio deviations are signed, so that a band may be asymmetric. All are detached.
+"""
+
+from typing import ClassVar, Literal
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from trustax.objectives.ratio import BEHAVIOR, LogRatio
+from trustax.objectives.term import Term, outside
+from trustax.objectives.view import TokenView, required
+from trustax.ops import divergences
+from trustax.ops.kl_estimators import k2, k3
+from trustax.ops.masked import masked_max, masked_mean
+from trustax.types import Support, pytree_dataclass, static_field
+
+Kind = Literal["kl", "reverse_kl", "tv"]
+_KIND = {"kl": "KL(μ‖π)", "reverse_kl": "KL(π‖μ)", "tv": "TV"}
+
+
+class Proximity(Term):
+    """Base: ``__call__(view) -> [B, T]``. ``upper_limit`` bounds a sensible threshold (1 for a total variation)."""
+
+    upper_limit: ClassVar[float] = float("inf")
+
+    @property
+    def limit(self) -> float:
+        """The largest value the statistic can take; a threshold beyond it is a mistake."""
+        return self.upper_limit
+
+    @property
+    def symbol(self) -> str:
+        """How the table writes it."""
+        raise NotImplementedError
+
+    def __call__(self, view: TokenView) -> Float[Array, "*B T"]:
+        raise NotImplementedError
+
+
+@pytree_dataclass
+class BinaryTV(Proximity):
+    """|π_y − μ_y|: total variation of {y, rest}, a lower bound on the full one. DPPO, arXiv 2602.04879, eq. 13."""
+
+    upper_limit: ClassVar[float] = 1.0
+
+    @property
+    def symbol(self) -> str:
+        return "binary TV"
+
+    def __call__(self, view: TokenView) -> Float[Array, "*B T"]:
+        return divergences.binary_tv(view.log_pi, view.log_mu)
+
+
+@pytree_dataclass
+class BinaryKL(Proximity):
+    """KL(μ‖π) of {y, rest}, a lower bound on the full one. DPPO, arXiv 2602.04879, eq. 14."""
+
+    @property
+    def symbol(self) -> str:
+        return "binary KL(μ‖π)"
+
+    def __call__(self, view: TokenView) -> Float[Array, "*B T"]:
+        return divergences.binary_kl(view.log_pi, view.log_mu)
+
+
+LUMPED = {
+    "kl": divergences.lumped_kl,
+    "reverse_kl": divergences.lumped_reverse_kl,
+    "tv": divergences.lumped_tv,
+}
+
+
+@pytree_dataclass
+class LumpedDivergence(Proximity):
+    """A divergence over TopK(μ) ∪ {y} and one cell for the rest. DPPO, arXiv 2602.04879, eqs. 15-16."""
+
+    kind: Kind = static_field(default="kl")
+
+    @property
+    def own_needs(self) -> frozenset[str]:
+        return frozenset({"support"})
+
+    def own_problems(self) -> list[str]:
+        return [] if self.kind in LUMPED else [f"divergence {self.kind!r} is unknown: expected one of {sorted(LUMPED)}"]
+
+    @property
+    def limit(self) -> float:
+        return 1.0 if self.kind == "tv" else float("inf")
+
+    @property
+    def symbol(self) -> str:
+        return f"top-K {_KIND[self.kind]}"
+
+    def __call__(self, view: TokenView) -> Float[Array, "*B T"]:
+        support: Support = required(view.support, "support")
+        value = LUMPED[self.kind](
+            support.log_pi,
+            support.log_mu,
+            support.mask,
+            tail_log_pi=support.tail_log_pi,
+            tail_log_mu=support.tail_log_mu,
+        )
+        return jnp.where(view.valid, value, jnp.zeros_like(value))
+
+
+@pytree_dataclass
+class RatioDeviation(Proximity):
+    """r − 1, signed: PPO's band [1 − ε_low, 1 + ε_high] is [−ε_low, ε_high] here."""
+
+    ratio: LogRatio = BEHAVIOR
+
+    @property
+    def symbol(self) -> str:
+        return f"{self.ratio.symbol} − 1"
+
+    def __call__(self, view: TokenView) -> Float[Array, "*B T"]:
+        return jnp.expm1(self.ratio(view))
+
+
+@pytree_dataclass
+class LogRatioValue(Proximity):
+    """The log-ratio itself, signed."""
+
+    ratio: LogRatio = BEHAVIOR
+
+    @property
+    def symbol(self) -> str:
+        return f"log {self.ratio.symbol}"
+
+    def __call__(self, view: TokenView) -> Float[Array, "*B T"]:
+        return self.ratio(view)
+
+
+@pytree_dataclass
+class K2(Proximity):
+    """l²/2, the sample proxy of a divergence."""
+
+    ratio: LogRatio = BEHAVIOR
+
+    @property
+    def symbol(self) -> str:
+        return f"½ log² {self.ratio.symbol}"
+
+    def __call__(self, view: TokenView) -> Float[Array, "*B T"]:
+        return k2(self.ratio(view), view.full(0.0))
+
+
+@pytree_dataclass
+class K3(Proximity):
+    """r − 1 − l ≥ 0: its mean over samples of the denominator is KL(denominator‖numerator)."""
+
+    ratio: LogRatio = BEHAVIOR
+
+    @property
+    def symbol(self) -> str:
+        return f"{self.ratio.symbol} − 1 − log {self.ratio.symbol}"
+
+    def __call__(self, view: TokenView) -> Float[Array, "*B T"]:
+        return k3(-self.ratio(view), view.full(0.0))
+
+
+@pytree_dataclass
+class Absolute(Proximity):
+    """The size of a signed statistic."""
+
+    base: Proximity
+
+    @property
+    def symbol(self) -> str:
+        return f"|{self.base.symbol}|"
+
+    @property
+    def limit(self) -> float:
+        return self.base.limit
+
+    def __call__(self, view: TokenView) -> Float[Array, "*B T"]:
+        return jnp.abs(self.base(view))
+
+
+@pytree_dataclass
+class SequenceMax(Proximity):
+    """The largest value among a sequence's valid tokens, for all its tokens."""
+
+    base: Proximity
+
+    @property
+    def symbol(self) -> str:
+        return f"max_t {self.base.symbol}"
+
+    @property
+    def limit(self) -> float:
+        return self.base.limit
+
+    def __call__(self, view: TokenView) -> Float[Array, "*B T"]:
+        return view.per_sequence(masked_max(self.base(view), view.valid, axis=-1))
+
+
+@pytree_dataclass
+class SequenceMean(Proximity):
+    """The mean over a sequence's valid tokens, for all its tokens."""
+
+    base: Proximity
+
+    @property
+    def symbol(self) -> str:
+        return f"mean_t {self.base.symbol}"
+
+    @property
+    def limit(self) -> float:
+        return self.base.limit
+
+    def __call__(self, view: TokenView) -> Float[Array, "*B T"]:
+        return view.per_sequence(masked_mean(self.base(view), view.valid, axis=-1))
+
+
+Position = Literal["valid", "column"]
+
+
+def position_weights(view: TokenView, w_min: Array | float, position: Position) -> Float[Array, "*B T"]:
+    """``1 − (1 − w_min)(t − 1)/(T − 1)``, 1 where T = 1.
+
+    ``position="valid"`` counts valid tokens, T the sequence's own length: padding changes nothing. ``"column"`` is
+    the column of the array and its padded width, as in the published pull request.
+    """
+    if position == "valid":
+        step = (view.position - 1).astype(view.dtype)
+        last = view.per_sequence((view.length - 1).astype(view.dtype))
+    else:
+        width = view.log_pi.shape[-1]
+        step = jnp.broadcast_to(jnp.arange(width, dtype=view.dtype), view.log_pi.shape)
+        last = view.full(float(width - 1))
+    share = jnp.maximum(step, 0.0) / jnp.maximum(last, 1.0)
+    return 1.0 - (1.0 - jnp.asarray(w_min, view.dtype)) * share
+
+
+@pytree_dataclass
+class PositionWeighted(Proximity):
+    """A statistic times a weight that falls from 1 at the first token to ``w_min`` at the last. CPPO, 2606.10968."""
+
+    base: Proximity
+    w_min: Array | float = 1.0
+    position: Position = static_field(default="valid")
+
+    @property
+    def symbol(self) -> str:
+        return f"position-weighted {self.base.symbol}"
+
+    @property
+    def limit(self) -> float:
+        return self.base.limit
+
+    def own_problems(self) -> list[str]:
+        return outside("w_min", self.w_min, 0.0, 1.0, "it is the weight of the last token")
+
+    def __call__(self, view: TokenView) -> Float[Array, "*B T"]:
+        return self.base(view) * position_weights(view, self.w_min, self.position)

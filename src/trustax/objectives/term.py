@@ -1,0 +1,69 @@
+"""What every part of an objective is: a frozen pytree that knows its needs and its own mistakes.
+
+A term's thresholds and coefficients are leaves, so that changing one never recompiles; its structure (which
+divergence, which level) is static. Terms nest; ``walk`` visits a term and everything inside it.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+
+class Term:
+    """Base of all terms. Subclasses are ``pytree_dataclass``es."""
+
+    batch_level: ClassVar[bool] = False
+    """Whether the term reads statistics of the whole batch, so that it changes with the split into micro-batches."""
+
+    @property
+    def own_needs(self) -> frozenset[str]:
+        """What this term alone asks of the scorer."""
+        return frozenset()
+
+    def own_problems(self) -> list[str]:
+        """What is wrong with this term's values, one sentence each; only concrete values can be judged."""
+        return []
+
+
+def children(term: Any) -> Iterator[Term]:
+    """The terms directly inside ``term``."""
+    for field in dataclasses.fields(term):
+        value = getattr(term, field.name)
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Term):
+                yield item
+
+
+def walk(term: Any) -> Iterator[Term]:
+    """``term`` and every term inside it, outermost first."""
+    yield term
+    for child in children(term):
+        yield from walk(child)
+
+
+def needs(term: Any) -> frozenset[str]:
+    """The union of what all terms ask of the scorer."""
+    return frozenset().union(*(part.own_needs for part in walk(term)))
+
+
+def problems(term: Any) -> list[str]:
+    """Everything that is wrong, without repetition."""
+    return list(dict.fromkeys(problem for part in walk(term) for problem in part.own_problems()))
+
+
+def outside(name: str, value: Any, low: float, high: float, hint: str, *, or_infinite: bool = False) -> list[str]:
+    """A sentence if a concrete ``value`` lies outside ``[low, high]`` or is NaN; nothing inside a trace."""
+    if isinstance(value, jax.core.Tracer):
+        return []
+    found = float(np.asarray(value))
+    if low <= found <= high or (or_infinite and found == float("inf")):
+        return []
+    return [f"{name} = {found:g} is outside [{low:g}, {high:g}]: {hint}"]
+
+
+def number(value: Any) -> str:
+    """A leaf as text for a table: its value, or its name's placeholder inside a trace."""
+    return "traced" if isinstance(value, jax.core.Tracer) else f"{float(np.asarray(value)):.6g}"
