@@ -4,13 +4,13 @@ Importing this package needs neither ``grain`` nor ``tensorflow_datasets``; they
 """
 
 from trustax.data.config import ArithmeticConfig, DataConfig, JsonlConfig, ReasoningGymConfig, SourceConfig, Split
-from trustax.data.examples import Example, ListSource, Source
-from trustax.data.json_tokenizer import JsonTokenizer, load_tokenizer, tokenizer_from_gguf
+from trustax.data.json_tokenizer import JsonTokenizer, load_tokenizer
 from trustax.data.jsonl import read_jsonl
 from trustax.data.render import fit, prompt_text, render, supervised_ids, supervised_text
 from trustax.data.sources import load, prepare
 from trustax.data.stream import PromptStream
 from trustax.data.tokenizer import CharTokenizer, Tokenizer
+from trustax.data.types import Example, ListSource, Source
 
 __all__ = [
     "ArithmeticConfig",
@@ -35,5 +35,4 @@ __all__ = [
     "render",
     "supervised_ids",
     "supervised_text",
-    "tokenizer_from_gguf",
 ]

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from trustax.data.config import ArithmeticConfig
-from trustax.data.examples import Example
+from trustax.data.types import Example
 
 # Above this number of problems the space is sampled instead of enumerated.
 ENUMERATION_LIMIT = 200_000
@@ -142,6 +142,8 @@ def _split_enumerated(config: ArithmeticConfig, rng: random.Random) -> tuple[lis
             f"the {total} problems can't be split into exactly {test_size} held-out ones without separating problems "
             f"with the same operands (nearest below: {len(test)}): change test_size or test_fraction"
         )
+    if not train:
+        raise ValueError(f"test_size = {test_size} leaves none of the {total} problems to train on")
     rng.shuffle(test)
     rng.shuffle(train)
     if config.train_size is not None and config.train_size > len(train):

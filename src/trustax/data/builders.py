@@ -14,7 +14,7 @@ import tensorflow_datasets as tfds
 
 from trustax.data import arithmetic, reasoning
 from trustax.data.config import ArithmeticConfig, ReasoningGymConfig
-from trustax.data.examples import Example
+from trustax.data.types import Example
 
 
 class _ExampleBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registration=True):

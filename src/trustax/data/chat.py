@@ -71,7 +71,7 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
-def _apply_filter(name: str, node: jinja2.nodes.Expr) -> jinja2.nodes.Filter:
+def _apply_filter(name: str, node: jinja2.nodes.Node) -> jinja2.nodes.Filter:
     return jinja2.nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 

@@ -1,4 +1,4 @@
-"""Tokenizers of published models: a ``tokenizer.json`` with its configs and chat template, or a GGUF's metadata."""
+"""Tokenizers of published models: a ``tokenizer.json`` with its configs and chat template."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from trustax.data.chat import ChatTemplate, Message
 from trustax.data.tokenizer import CharTokenizer, Tokenizer
@@ -137,76 +136,24 @@ def load_tokenizer(
         for name in ("bos_token", "eos_token", "pad_token", "unk_token")
         if settings.get(name) is not None
     }
-    ids = {name: tokenizer.token_to_id(text) for name, text in special.items()}
-    if unknown := sorted(f"{name} {special[name]!r}" for name, token_id in ids.items() if token_id is None):
-        raise ValueError(f"{folder / 'tokenizer_config.json'} names tokens that tokenizer.json lacks: {unknown}")
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    if unknown := [f"{name} {text!r}" for name, text in special.items() if text not in vocabulary]:
+        raise ValueError(f"{folder / 'tokenizer_config.json'}: tokenizer.json lacks its {', '.join(unknown)}")
+    ids = {name: vocabulary[text] for name, text in special.items()}
+    ends = set(eos_ids or ())
     if eos_ids is None:
-        eos_ids = _id_set(generation) | _id_set(model) | ({ids["eos_token"]} if "eos_token" in ids else set())
+        ends = _id_set(generation) | _id_set(model) | ({ids["eos_token"]} if "eos_token" in ids else set())
     bos_id = ids["bos_token"] if "bos_token" in ids else model.get("bos_token_id")
     adds_bos = bos_id is not None and tokenizer.encode("", add_special_tokens=True).ids[:1] == [bos_id]
     return JsonTokenizer(
         tokenizer,
-        eos_ids=eos_ids,
+        eos_ids=ends,
         pad_id=ids["pad_token"] if "pad_token" in ids else model.get("pad_token_id"),
         bos_id=bos_id,
         add_bos=bool(settings.get("add_bos_token", adds_bos)),
         chat_template=_read_template(folder, settings) if chat_template is None else chat_template,
         special_tokens=special,
         template_options=template_options,
-    )
-
-
-# How a GGUF's `tokenizer.ggml.pre` splits text before byte-pair merges.
-_PRE_TOKENIZERS = {
-    "gpt-2": lambda: pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-    "smollm": lambda: pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-        ]
-    ),
-}
-_CONTROL, _USER_DEFINED = 3, 4  # GGUF token types that are matched in the text before any merge
-
-
-def tokenizer_from_gguf(metadata: Mapping[str, Any], *, eos_ids: Iterable[int] | None = None) -> JsonTokenizer:
-    """Build the tokenizer that a GGUF file describes, from its metadata under its own key names.
-
-    ``tokenizer.ggml.{model, pre, tokens, token_type, merges, bos_token_id, eos_token_id, padding_token_id,
-    add_bos_token}`` and ``tokenizer.chat_template``. Byte-level BPE (``gpt2``) only.
-    """
-    prefix = "tokenizer.ggml."
-    required = [prefix + name for name in ("model", "pre", "tokens", "token_type", "merges")]
-    if missing := [key for key in required if key not in metadata]:
-        raise ValueError(f"the GGUF metadata lacks {', '.join(missing)}: it holds no byte-level BPE tokenizer")
-    if metadata[prefix + "model"] != "gpt2" or metadata[prefix + "pre"] not in _PRE_TOKENIZERS:
-        raise ValueError(
-            f"a GGUF tokenizer of model {metadata[prefix + 'model']!r}, pre {metadata[prefix + 'pre']!r} can't be "
-            f"built (only gpt2 with pre {', '.join(_PRE_TOKENIZERS)}): use the model's tokenizer.json"
-        )
-    tokens: list[str] = list(metadata[prefix + "tokens"])
-    merges = [tuple(merge.split(" ")) for merge in metadata[prefix + "merges"]]
-    tokenizer = tokenizers.Tokenizer(models.BPE(vocab={text: i for i, text in enumerate(tokens)}, merges=merges))
-    tokenizer.pre_tokenizer = _PRE_TOKENIZERS[metadata[prefix + "pre"]]()
-    tokenizer.decoder = decoders.ByteLevel()
-    added = [
-        AddedToken(text, special=kind == _CONTROL, normalized=False)
-        for text, kind in zip(tokens, metadata[prefix + "token_type"], strict=True)
-        if kind in (_CONTROL, _USER_DEFINED)
-    ]
-    tokenizer.add_tokens(added)
-    ids = {name: metadata.get(f"{prefix}{name}_token_id") for name in ("bos", "eos", "padding", "unknown")}
-    names = {"bos": "bos_token", "eos": "eos_token", "padding": "pad_token", "unknown": "unk_token"}
-    if eos_ids is None:
-        eos_ids = set() if ids["eos"] is None else {int(ids["eos"])}
-    return JsonTokenizer(
-        tokenizer,
-        eos_ids=eos_ids,
-        pad_id=None if ids["padding"] is None else int(ids["padding"]),
-        bos_id=None if ids["bos"] is None else int(ids["bos"]),
-        add_bos=bool(metadata.get(prefix + "add_bos_token", False)),
-        chat_template=metadata.get("tokenizer.chat_template"),
-        special_tokens={names[name]: tokens[token_id] for name, token_id in ids.items() if token_id is not None},
     )
 
 

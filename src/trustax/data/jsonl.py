@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trustax.data.config import JsonlConfig
-from trustax.data.examples import Example, renumbered
+from trustax.data.types import Example, renumbered
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from trustax.data.config import ReasoningGymConfig
-from trustax.data.examples import Example, renumbered
+from trustax.data.types import Example, renumbered
 
 
 def import_reasoning_gym() -> ModuleType:

@@ -6,8 +6,8 @@ import string
 from typing import Any
 
 from trustax.data.config import DataConfig
-from trustax.data.examples import Example, ListSource, Source
 from trustax.data.tokenizer import Tokenizer
+from trustax.data.types import Example, ListSource, Source
 
 logger = logging.getLogger(__name__)
 

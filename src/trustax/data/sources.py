@@ -18,7 +18,7 @@ from typing import Any
 
 from trustax.data import jsonl
 from trustax.data.config import ArithmeticConfig, DataConfig, JsonlConfig, ReasoningGymConfig, Split
-from trustax.data.examples import Example, ListSource, Source
+from trustax.data.types import Example, ListSource, Source
 
 logger = logging.getLogger(__name__)
 

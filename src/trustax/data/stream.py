@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from trustax.data.examples import Example, Source
+from trustax.data.types import Example, Source
 
 STATE_FORMAT = 1
 

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Callable
 from decimal import Decimal
 
-from trustax.verifiers.outcome import CORRECT, ERROR, UNPARSABLE, WRONG, Outcome
 from trustax.verifiers.parsing import first_number, last_boxed, last_number, whole_number
+from trustax.verifiers.types import CORRECT, ERROR, UNPARSABLE, WRONG, Outcome
 
 
 @dataclasses.dataclass(frozen=True)

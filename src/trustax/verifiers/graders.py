@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trustax.types import Verdict
-from trustax.verifiers.outcome import ERROR, UNPARSABLE, Outcome, Verifier
+from trustax.verifiers.types import ERROR, UNPARSABLE, Outcome, Verifier
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def _tagged(completion: str, tag: str) -> str:
 
 
 class UserFunction:
-    """A function ``module:name`` with the verifier's four named arguments that returns an Outcome, a bool or a number."""
+    """A function ``module:name`` of the verifier's four named arguments; it returns an Outcome, a bool or a number."""
 
     def __init__(self, *, path: str) -> None:
         self._function = _import_function(path)
@@ -113,14 +113,18 @@ def _graded(grade: Callable[[], Any], reported: set[str]) -> Outcome:
         result = grade()
     except Exception as error:  # noqa: BLE001  foreign code on a model's text may raise anything
         return _failed(f"{type(error).__name__}: {error}", type(error).__name__, reported)
-    if isinstance(result, Outcome):
-        return result
+    if isinstance(result, str):  # float("1") would take a text for a mark
+        return _failed(f"expected an Outcome, a bool or a number, got {result!r}", "result", reported)
     try:
-        reward = float(result)
+        outcome = result if isinstance(result, Outcome) else _outcome(float(result))
     except (TypeError, ValueError):
         return _failed(f"expected an Outcome, a bool or a number, got {result!r}", "result", reported)
-    if not math.isfinite(reward):
-        return _failed(f"the reward is {reward}", "reward", reported)
+    if not math.isfinite(outcome.reward):
+        return _failed(f"the reward is {outcome.reward}", "reward", reported)
+    return outcome
+
+
+def _outcome(reward: float) -> Outcome:
     return Outcome(Verdict.CORRECT if reward == 1.0 else Verdict.WRONG, reward)
 
 

@@ -29,10 +29,8 @@ def first_number(text: str) -> Decimal | None:
 
 def last_number(text: str) -> Decimal | None:
     """The last number of a text."""
-    last = None
-    for last in numbers(text):
-        pass
-    return last
+    found = list(numbers(text))
+    return found[-1] if found else None
 
 
 def whole_number(text: str) -> Decimal | None:

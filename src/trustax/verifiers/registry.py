@@ -7,7 +7,7 @@ from typing import Any
 
 from trustax.verifiers.answers import Boxed, Exact, first_number_verifier, last_number_verifier
 from trustax.verifiers.graders import ReasoningGym, UserFunction
-from trustax.verifiers.outcome import Verifier
+from trustax.verifiers.types import Verifier
 
 VERIFIERS: dict[str, Callable[..., Verifier]] = {
     "exact": Exact,
