@@ -13,7 +13,7 @@ from rich.console import Console
 
 from trustax.errors import ConfigError, RunError
 from trustax.experiment.progress import Progress
-from trustax.experiment.recorder import Recorder, cut_back, read_records
+from trustax.experiment.recorder import Recorder, cut_back
 from trustax.experiment.summary import Summary, read_summary
 from trustax.types import Metric
 
@@ -120,13 +120,6 @@ def test_cutting_back_is_atomic(tmp_path, monkeypatch):
     with pytest.raises(RunError, match="No space left"):
         cut_back(path, 1)
     assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
-
-
-def test_a_broken_line_in_the_middle_is_named(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1}\nrubbish\n{"step": 2}\n')
-    with pytest.raises(ConfigError, match=r"metrics.jsonl:2 is not JSON"):
-        read_records(path)
 
 
 def test_a_full_disk_is_one_clear_line(tmp_path):
