@@ -53,7 +53,7 @@ def lookup(nested: dict[str, Any], path: Path) -> Any:
 
 
 def outline(tree: Any, path: Path = ()) -> Any:
-    """The containers of ``tree`` as JSON: sequences as lists, others as objects, None as null, leaves as their paths."""
+    """The containers of ``tree`` as JSON: sequences as lists, others as objects, leaves as their paths."""
     children, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: node is not tree)
     if tree is None:
         return None
