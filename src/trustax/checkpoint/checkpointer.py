@@ -54,6 +54,7 @@ class Checkpointer:
             "format_version": FORMAT_VERSION,
             "step": step,
             "manifest": {name: trees.manifest(tree) for name, tree in arrays.items()},
+            "outline": {name: trees.outline(tree) for name, tree in arrays.items()},
             "record": _checked_json(record),
         }
         saves: dict[str, Any] = {
@@ -116,8 +117,8 @@ class Checkpointer:
         """Read the items named in ``templates`` and the record; items that are not named are not read.
 
         A template is a pytree of arrays or of ``jax.ShapeDtypeStruct``; every leaf is placed by the *template's*
-        sharding, so the number of devices may differ from the one that saved. ``None`` gives nested dicts of numpy
-        arrays, as saved.
+        sharding, so the number of devices may differ from the one that saved. ``None`` gives numpy arrays in lists
+        and dicts: named tuples and dataclasses come back as dicts by field, typed keys as their data.
         """
         document = self._read_document(step)
         problems = self._mismatches(document["manifest"], templates)
@@ -135,7 +136,7 @@ class Checkpointer:
         for name, template in templates.items():
             nested = found.get(name, {})
             if template is None:
-                arrays[name] = nested
+                arrays[name] = trees.fill(document["outline"][name], nested)
             else:
                 leaves = [_placed(trees.lookup(nested, path), leaf) for path, leaf in wanted[name].items()]
                 arrays[name] = jax.tree.unflatten(jax.tree.structure(template), leaves)

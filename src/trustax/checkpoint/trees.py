@@ -1,7 +1,8 @@
 """Pytrees by path: the nested dicts that go to disk, and the comparison of a saved tree with a wanted one.
 
-On disk a tree is a dict of dicts with string keys, whatever its classes in memory (dataclasses, named tuples, lists),
-so that a checkpoint can be read without the code that wrote it, and a renamed class does not make it unreadable.
+On disk the leaves stand in dicts of dicts with string keys, whatever the tree's classes in memory (dataclasses, named
+tuples, lists), so that a checkpoint can be read without the code that wrote it, and a renamed class does not make it
+unreadable. What containers there were is told apart from the leaves, as JSON (``outline``).
 """
 
 from typing import Any
@@ -49,6 +50,30 @@ def lookup(nested: dict[str, Any], path: Path) -> Any:
     for name in path:
         node = node[name]
     return node
+
+
+def outline(tree: Any, path: Path = ()) -> Any:
+    """The containers of ``tree`` as JSON: sequences as lists, others as objects, leaves as their paths."""
+    children, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: node is not tree)
+    if tree is None:
+        return None
+    if len(children) == 1 and not children[0][0]:  # a path of no keys leads from the tree to itself: a leaf
+        return "/".join(path or _ROOT)
+    inside = [outline(child, (*path, _key_name(keys[0]))) for keys, child in children]
+    if isinstance(tree, list | tuple) and not hasattr(tree, "_fields"):
+        return inside
+    return {_key_name(keys[0]): child for (keys, _), child in zip(children, inside, strict=True)}
+
+
+def fill(outlined: Any, nested: dict[str, Any]) -> Any:
+    """The plain containers of an outline with the leaves of ``nested``."""
+    if isinstance(outlined, str):
+        return lookup(nested, tuple(outlined.split("/")))
+    if isinstance(outlined, list):
+        return [fill(child, nested) for child in outlined]
+    if isinstance(outlined, dict):
+        return {name: fill(child, nested) for name, child in outlined.items()}
+    return None
 
 
 def manifest(tree: Any) -> Manifest:

@@ -66,7 +66,8 @@ class ExperimentConfig:
         prompts, minibatches, micro = self.rollout.prompts_per_step, self.train.minibatches, self.train.micro_batches
         if prompts % minibatches:
             problems.append(
-                f"rollout.prompts_per_step = {prompts} does not divide into train.minibatches = {minibatches} equal parts"
+                f"rollout.prompts_per_step = {prompts} does not divide into train.minibatches = {minibatches} equal "
+                f"parts; make the first a multiple of the second"
             )
         elif (prompts // minibatches) % micro:
             problems.append(

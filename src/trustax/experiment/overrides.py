@@ -15,7 +15,7 @@ from trustax.typed import field_types, parse
 def apply_overrides(config: ExperimentConfig, overrides: Sequence[str]) -> ExperimentConfig:
     """A config with some values replaced; each is read as its field's type says. Of equal keys the last one counts.
 
-    Raises ``ConfigError`` with every override that has no ``=``, names an unknown key, or has a value that does not fit.
+    Raises ``ConfigError`` with every override that has no ``=``, an unknown key, or a value that does not fit.
     """
     problems: list[str] = []
     changes: dict[str, Any] = {}

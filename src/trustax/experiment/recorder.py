@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from tensorboardX import SummaryWriter
 
-from trustax.errors import ConfigError
+from trustax.analysis.records import read_records
 from trustax.experiment.files import naming, write_atomically
 from trustax.experiment.progress import Progress
 from trustax.experiment.run_folder import RunFolder
@@ -98,19 +98,6 @@ def cut_back(path: Path, step: int) -> list[dict[str, Any]]:
     kept = [record for record in read_records(path) if record["step"] <= step]
     write_atomically(path, "".join(map(_line, kept)))
     return kept
-
-
-def read_records(path: Path) -> list[dict[str, Any]]:
-    """The records of a JSONL file; a last line without its end is what a killed process left, and is not one."""
-    records = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), start=1):
-        if not line.endswith("\n"):
-            break
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"{path}:{number} is not JSON ({error.msg}); repair or remove that line") from None
-    return records
 
 
 def _line(record: Mapping[str, Any]) -> str:

@@ -102,8 +102,8 @@ class RunFolder:
         changes = diff(comparable if longer else before, config)
         if changes:
             raise ConfigError(
-                f"{self.path} holds a run with another config ({'; '.join(changes)}); name another folder with --output, "
-                "make the configs equal to resume it, or start over with --overwrite"
+                f"{self.path} holds a run with another config ({'; '.join(changes)}); name another folder with "
+                "--output, make the configs equal to resume it, or start over with --overwrite"
             )
 
     def _remove_run(self) -> None:

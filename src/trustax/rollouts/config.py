@@ -7,7 +7,7 @@ from trustax.typed import refuse, type_problems
 
 @dataclasses.dataclass(frozen=True)
 class RolloutConfig:
-    """``prompts_per_step`` prompts with ``group_size`` completions each; the ``top_k`` most probable tokens are stored."""
+    """``prompts_per_step`` prompts with ``group_size`` completions each; the ``top_k`` likeliest tokens are stored."""
 
     prompts_per_step: int = 8
     group_size: int = 8

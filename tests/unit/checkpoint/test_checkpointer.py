@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -59,15 +60,27 @@ def test_every_item_and_the_record_come_back(tmp_path):
     assert_equal(restored, arrays)
 
 
-def test_without_a_template_the_saved_numbers_come_back_as_numpy(tmp_path):
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+def test_without_a_template_numbers_come_back_as_numpy_in_plain_containers(tmp_path):
+    pending = {"fates": [Pair(jnp.ones(2), (jnp.zeros(1),)), Pair(jnp.ones(2), None)], "empty": [], "nothing": {}}
     with Checkpointer(tmp_path) as checkpointer:
-        checkpointer.save(1, state(), {})
+        checkpointer.save(1, {**state(), "pending": pending, "one": np.float32(2), "none": None}, {})
         checkpointer.wait()
-        restored, _ = checkpointer.restore(1, {"params": None})
-    assert list(restored) == ["params"]  # items that are not named are not read
+        restored, _ = checkpointer.restore(1, {"params": None, "pending": None, "one": None, "none": None})
+    assert list(restored) == ["params", "pending", "one", "none"]  # items that are not named are not read
     assert isinstance(restored["params"]["w"], np.ndarray)
-    assert restored["params"]["b"]["0"].dtype == jnp.bfloat16
+    assert restored["params"]["b"][0].dtype == jnp.bfloat16
     np.testing.assert_array_equal(restored["params"]["w"], np.ones((3, 2), np.float32))
+    first, second = restored["pending"].pop("fates")
+    np.testing.assert_array_equal(first["left"], np.ones(2))
+    np.testing.assert_array_equal(first["right"][0], np.zeros(1))
+    assert second["right"] is None
+    assert restored["pending"] == {"empty": [], "nothing": {}}
+    assert restored["one"] == np.float32(2) and restored["none"] is None
 
 
 def test_resumed_adam_goes_on_where_it_stopped(tmp_path):
@@ -158,8 +171,8 @@ def test_the_caller_may_change_or_donate_the_arrays_after_save(tmp_path):
         device = increment(increment(device))
         checkpointer.wait()
         restored, _ = checkpointer.restore(1, {"host": None, "device": None})
-    np.testing.assert_array_equal(restored["host"]["value"], np.ones(4))
-    np.testing.assert_array_equal(restored["device"]["value"], before)
+    np.testing.assert_array_equal(restored["host"], np.ones(4))
+    np.testing.assert_array_equal(restored["device"], before)
     np.testing.assert_array_equal(np.asarray(device), before + 2)
 
 
