@@ -50,8 +50,8 @@ class OptimizerConfig:
 class TrainConfig:
     """How long, and in what parts. ``steps`` counts rollout batches; each is used by ``minibatches`` updates in turn.
 
-    ``checkpoint_every`` and ``eval_every`` count steps; 0 means at the ends only. ``stop_after_nonfinite`` is the
-    number of updates with a non-finite loss or gradient that are skipped before the run stops; 0 stops at the first.
+    ``checkpoint_every`` and ``eval_every`` count steps; 0 means at the ends only. A loss or a gradient that is not finite
+    stops the run.
     """
 
     steps: int
@@ -60,14 +60,13 @@ class TrainConfig:
     checkpoint_every: int = 5
     keep_checkpoints: int = 2
     eval_every: int = 0
-    stop_after_nonfinite: int = 0
 
     def __post_init__(self) -> None:
         refuse(self, type_problems(self) or self._range_problems())
 
     def _range_problems(self) -> list[str]:
         at_least_one = ("steps", "minibatches", "micro_batches", "keep_checkpoints")
-        at_least_zero = ("checkpoint_every", "eval_every", "stop_after_nonfinite")
+        at_least_zero = ("checkpoint_every", "eval_every")
         values = dataclasses.asdict(self)
         return [f"{name} must be at least 1, got {values[name]}" for name in at_least_one if values[name] < 1] + [
             f"{name} must be at least 0, got {values[name]}" for name in at_least_zero if values[name] < 0

@@ -183,9 +183,12 @@ def _update(trainer: Trainer, state: TrainState) -> None:
 
 def _stop_on_nonfinite(state: TrainState, metrics: dict[str, Metric]) -> None:
     bad = [name for name in ("update/loss", "update/grad_norm") if not np.isfinite(metrics[name].total)]
+    lost = metrics.get("tokens/nonfinite")
+    if lost is not None and lost.total > 0:
+        bad.append(f"log-probs of {int(lost.total)} tokens")
     if bad:
         raise RunError(
-            f"step {state.step}, update {state.updates}: {' and '.join(bad)} not finite; the run stops and the last "
+            f"step {state.step}, update {state.updates}: {' and '.join(bad)} are not finite; the run stops and the last "
             "checkpoint is untouched. Look at metrics.jsonl for what grew before; a lower optimizer.learning_rate or "
             "optimizer.clip_norm is the usual remedy"
         )
