@@ -127,7 +127,7 @@ def _statistics(
         slots, mask, sampled = support.ids, support.mask, support.sampled_slot
     # A padding row has an empty support: score its token all the same, nobody reads it.
     mask = mask | (jnp.arange(mask.shape[-1], dtype=sampled.dtype)[None] == sampled[:, None])
-    precise = tail_statistics(jax.lax.stop_gradient(logits), slots, mask)
+    precise = tail_statistics(logits if "support" in differentiable else jax.lax.stop_gradient(logits), slots, mask)
     log_pi = jnp.take_along_axis(precise.log_probs, sampled[:, None], axis=-1)[:, 0]
     found = {"log_pi": _with_gradient_of(log_pi, _plain_log_prob(logits, ids))}
     if support is not None:

@@ -25,7 +25,8 @@ from trustax.scoring.score import score
 from trustax.training.config import OptimizerConfig, TrainConfig
 from trustax.training.optimizer import learning_rate
 from trustax.training.state import Pending, TrainState
-from trustax.training.update import Batch, UpdateResult, take_prompts
+from trustax.training.gradients import Batch, take_prompts
+from trustax.training.update import UpdateResult
 from trustax.types import Metric, Rollout, merge_metrics
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from trustax.training.update import Batch, Fates
+from trustax.training.gradients import Batch, Fates
 from trustax.types import Metric, Rollout, TopK, Transform
 
 

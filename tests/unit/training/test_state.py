@@ -7,7 +7,7 @@ import pytest
 
 from trustax.testing.rollouts import random_rollout
 from trustax.training.state import Pending, TrainState, from_checkpoint, to_checkpoint
-from trustax.training.update import Batch, Fates
+from trustax.training.gradients import Batch, Fates
 from trustax.types import Metric
 
 
