@@ -10,6 +10,7 @@ import numpy as np
 
 from trustax.data.tokenizer import Tokenizer
 from trustax.data.types import Example
+from trustax.ops.transforms import canonical
 from trustax.sampling.keys import TRAINING, sample_keys
 from trustax.sampling.sampler import Generation, Sampler
 from trustax.types import FinishReason, Rollout, Transform, Verdict
@@ -93,7 +94,7 @@ class Collector:
             finish_reason=generation.finish_reason,
             rewards=jnp.asarray([completion.reward for completion in completions], jnp.float32),
             verdict=jnp.asarray([int(completion.verdict) for completion in completions], jnp.int32),
-            transform=self.transform,
+            transform=canonical(self.transform),
         )
         return rollout, completions
 

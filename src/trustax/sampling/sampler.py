@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from trustax.ops.tails import tail_statistics
-from trustax.ops.transforms import draw, transform_logits
+from trustax.ops.transforms import canonical, draw, transform_logits
 from trustax.policies.cache import fork_cache, prefill
 from trustax.policies.policy import Policy
 from trustax.sampling.keys import token_uniforms
@@ -80,7 +80,7 @@ class Sampler:
         transform: Transform,
     ) -> Generation:
         """Sample one completion a row of ``prompt_index``; prompts are padded on the left. ``keys`` are consumed."""
-        return self._generate(params, prompt_tokens, prompt_valid, prompt_index, keys, transform)
+        return self._generate(params, prompt_tokens, prompt_valid, prompt_index, keys, canonical(transform))
 
     def _trace(self, params, prompt_tokens, prompt_valid, prompt_index, keys, transform) -> Generation:
         self.traces += 1

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trustax.types import FinishReason, Rollout, TopK
+from trustax.types import FinishReason, Rollout, TopK, Transform
 
 
 def random_rollout(
@@ -40,4 +40,5 @@ def random_rollout(
         finish_reason=jnp.full(rows, int(FinishReason.LENGTH), jnp.int32),
         rewards=jnp.asarray(rng.integers(0, 2, rows), jnp.float32),
         verdict=jnp.zeros(rows, jnp.int32),
+        transform=Transform(temperature=jnp.float32(1.0)),
     )
