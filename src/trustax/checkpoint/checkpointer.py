@@ -236,7 +236,7 @@ def _request(leaves: dict[trees.Path, Any]) -> Any:
 
 
 def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return hasattr(leaf, "dtype") and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _restore_args(leaf: Any) -> Any:
