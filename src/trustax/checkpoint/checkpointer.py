@@ -39,7 +39,7 @@ class Checkpointer:
             raise ValueError(f"keep is {keep}; at least 1 checkpoint must be kept to resume from")
         self.directory = Path(directory).absolute()
         self.keep = keep
-        self._orbax = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler())
+        self._orbax = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler(handler_registry=_handlers()))
         self._pending: int | None = None
 
     def save(self, step: int, arrays: dict[str, Any], record: dict[str, Any]) -> None:
@@ -207,6 +207,17 @@ class Checkpointer:
         return CheckpointError(
             f"checkpoint of step {step} could not be written to {self.directory}: {_reason(error)}; {kept}"
         )
+
+
+def _handlers() -> ocp.handlers.CheckpointHandlerRegistry:
+    """Orbax's handlers of pytrees and JSON. Weights hardly compress: trying to made a save take four times as long."""
+    registry = ocp.handlers.DefaultCheckpointHandlerRegistry()
+    pytrees, json_records = ocp.PyTreeCheckpointHandler(use_compression=False), ocp.JsonCheckpointHandler()
+    for args in (ocp.args.PyTreeSave, ocp.args.PyTreeRestore):
+        registry.add(None, args, pytrees)
+    for args in (ocp.args.JsonSave, ocp.args.JsonRestore):
+        registry.add(None, args, json_records)
+    return registry
 
 
 def _checked_json(record: dict[str, Any]) -> dict[str, Any]:
