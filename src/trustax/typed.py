@@ -45,7 +45,7 @@ def type_problems(owner: Any) -> list[str]:
 
 def conform(value: Any, annotation: Any) -> Any:
     """``value`` as ``annotation`` says: lists to tuples, whole numbers to floats; ``ValueError`` if it does not fit."""
-    if dataclasses.is_dataclass(annotation):
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
         if isinstance(value, annotation):
             return value
         raise ValueError(_expected(annotation, value))

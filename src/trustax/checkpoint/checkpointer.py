@@ -39,7 +39,7 @@ class Checkpointer:
             raise ValueError(f"keep is {keep}; at least 1 checkpoint must be kept to resume from")
         self.directory = Path(directory).absolute()
         self.keep = keep
-        self._orbax = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler())
+        self._orbax = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler(handler_registry=_handlers()))
         self._pending: int | None = None
 
     def save(self, step: int, arrays: dict[str, Any], record: dict[str, Any]) -> None:
@@ -209,6 +209,17 @@ class Checkpointer:
         )
 
 
+def _handlers() -> ocp.handlers.CheckpointHandlerRegistry:
+    """Orbax's handlers of pytrees and JSON. Weights hardly compress: trying to made a save take four times as long."""
+    registry = ocp.handlers.DefaultCheckpointHandlerRegistry()
+    pytrees, json_records = ocp.PyTreeCheckpointHandler(use_compression=False), ocp.JsonCheckpointHandler()
+    for args in (ocp.args.PyTreeSave, ocp.args.PyTreeRestore):
+        registry.add(None, args, pytrees)
+    for args in (ocp.args.JsonSave, ocp.args.JsonRestore):
+        registry.add(None, args, json_records)
+    return registry
+
+
 def _checked_json(record: dict[str, Any]) -> dict[str, Any]:
     try:
         return json.loads(json.dumps(record, allow_nan=False))
@@ -236,7 +247,7 @@ def _request(leaves: dict[trees.Path, Any]) -> Any:
 
 
 def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return hasattr(leaf, "dtype") and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _restore_args(leaf: Any) -> Any:

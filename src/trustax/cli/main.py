@@ -7,6 +7,7 @@ command that needs it, so that ``--help`` answers at once.
 
 import argparse
 import errno
+import logging
 import os
 import signal
 import sys
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     try:
         options, overrides = _parse(sys.argv[1:] if arguments is None else list(arguments))
+        logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax logs a traceback beside the error that it raises
         _COMMANDS[options.command](options, overrides)
         sys.stdout.flush()
         return 0

@@ -123,11 +123,15 @@ def construct(make: Callable[[], Any], cls: type, path: str, problems: list[str]
 
 def _dataclass_for(annotation: Any, value: Any) -> type | None:
     """The dataclass that ``value`` describes: of a union, the one whose ``kind`` the value names."""
-    if dataclasses.is_dataclass(annotation):
-        return typing.cast(type, annotation)
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        return annotation
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType) or not isinstance(value, Mapping):
         return None
-    candidates = [option for option in typing.get_args(annotation) if dataclasses.is_dataclass(option)]
+    candidates = [
+        option
+        for option in typing.get_args(annotation)
+        if isinstance(option, type) and dataclasses.is_dataclass(option)
+    ]
     for candidate in candidates:
         kind = field_types(candidate).get("kind")
         if len(candidates) == 1 or (kind is not None and value.get("kind") in typing.get_args(kind)):

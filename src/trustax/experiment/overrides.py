@@ -28,8 +28,7 @@ def apply_overrides(config: ExperimentConfig, overrides: Sequence[str]) -> Exper
             _collect(config, key.strip(), text, changes)
         except ConfigError as error:
             problems.append(str(error))
-    if not problems:
-        changed = _replaced(config, changes, "", problems)
+    changed = config if problems else _replaced(config, changes, "", problems)
     if problems:
         raise ConfigError("; ".join(problems))
     return changed

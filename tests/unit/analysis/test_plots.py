@@ -64,8 +64,8 @@ def test_the_figure_follows_the_numbers(tmp_path):
     for name, values in (("a", [0.1, 0.9]), ("b", [0.9, 0.1])):
         write(tmp_path / f"{name}.jsonl", [train(i, reward__mean=value) for i, value in enumerate(values)])
         plot_run(tmp_path / f"{name}.jsonl", tmp_path / name)
-    pictures = [image.imread(tmp_path / name / "reward.png") for name in "ab"]
-    assert pictures[0].shape == pictures[1].shape and not np.array_equal(*pictures)
+    a, b = (image.imread(tmp_path / name / "reward.png") for name in "ab")
+    assert a.shape == b.shape and not np.array_equal(a, b)
 
 
 def test_a_broken_line_is_named_and_a_torn_last_line_is_not_a_record(tmp_path):

@@ -86,7 +86,7 @@ def test_without_a_template_numbers_come_back_as_numpy_in_plain_containers(tmp_p
 def test_resumed_adam_goes_on_where_it_stopped(tmp_path):
     optimizer, gradients = optax.adam(0.1), [1.0, -2.0, 0.5, 3.0]
 
-    def advance(params, moments, gradients):
+    def advance(params: Any, moments: Any, gradients: list[float]) -> tuple[Any, Any]:
         for gradient in gradients:
             with jax.numpy_dtype_promotion("standard"):  # optax does not bear the strict one
                 updates, moments = optimizer.update(jnp.asarray(gradient, jnp.float32), moments, params)
@@ -100,7 +100,7 @@ def test_resumed_adam_goes_on_where_it_stopped(tmp_path):
         checkpointer.save(2, {"params": params, "optimizer": moments}, {"next": 2})
     with Checkpointer(tmp_path) as checkpointer:  # another process would do the same
         templates = {"params": start, "optimizer": optimizer.init(start)}
-        restored, record = checkpointer.restore(checkpointer.latest_step(), templates)
+        restored, record = checkpointer.restore(2, templates)
     resumed, _ = advance(restored["params"], restored["optimizer"], gradients[record["next"] :])
     forgetful, _ = advance(restored["params"], optimizer.init(start), gradients[2:])
     assert resumed == unbroken  # bit for bit

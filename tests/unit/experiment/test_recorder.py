@@ -5,6 +5,7 @@ import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +19,7 @@ from trustax.experiment.summary import Summary, read_summary
 from trustax.types import Metric
 
 
-def folder(path: Path) -> SimpleNamespace:
+def folder(path: Path) -> Any:
     return SimpleNamespace(
         metrics_file=path / "metrics.jsonl", samples_file=path / "samples.jsonl", tensorboard=path / "tensorboard"
     )
@@ -32,7 +33,7 @@ def strict(path: Path) -> list[dict]:
 
 
 def metric(total: float, weight: float) -> Metric:
-    return Metric(jnp.float32(total), jnp.float32(weight))
+    return Metric(total=jnp.float32(total), weight=jnp.float32(weight))
 
 
 def test_numbers_are_strict_json_and_the_absent_are_absent(tmp_path):
@@ -127,7 +128,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path):
     places.metrics_file = Path("/dev/full")
     if not places.metrics_file.exists():
         pytest.skip("no /dev/full here")
-    recorder = Recorder(SimpleNamespace(**{**vars(places), "metrics_file": tmp_path / "m"}), total_steps=1)
+    recorder = Recorder(folder(tmp_path), total_steps=1)
     recorder._metrics_file = places.metrics_file
     with pytest.raises(RunError, match=r"cannot write /dev/full: No space left on device"):
         recorder.step(1, {"loss": 1.0}, {})
