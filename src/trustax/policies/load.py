@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from trustax.policies.assemble import assemble, check_names
 from trustax.policies.config import ArchitectureConfig
 from trustax.policies.gguf_io import export_tokenizer, gguf_name, read_gguf
+from trustax.policies.hf_config import read_hf_config
+from trustax.policies.safetensors_io import hf_name, read_safetensors
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,8 @@ def load(source: str | Path) -> LoadedPolicy:
         ValueError: saying everything that is missing, unused, mis-shaped or not implemented.
     """
     path = Path(source)
+    if (path / "config.json").is_file():
+        return _load_hf(path)
     if not path.exists():
         raise ValueError(f"{path}: no such file or folder; expected config.json with *.safetensors, or a .gguf file")
     if path.is_file() and path.suffix == ".gguf":
@@ -39,6 +43,15 @@ def load(source: str | Path) -> LoadedPolicy:
     if len(ggufs) > 1:
         raise ValueError(f"{path}: holds {len(ggufs)} GGUF files, name one: " + ", ".join(file.name for file in ggufs))
     raise ValueError(f"{path}: neither config.json nor a .gguf file found")
+
+
+def _load_hf(folder: Path) -> LoadedPolicy:
+    config = read_hf_config(folder / "config.json")
+    stored = read_safetensors(folder)
+    ignored = check_names(config, stored, hf_name, str(folder))
+    _report(folder, ignored)
+    tokenizer = folder if (folder / "tokenizer.json").exists() else None
+    return LoadedPolicy(config, assemble(config, stored, hf_name), tokenizer, ignored)
 
 
 def _load_gguf(path: Path) -> LoadedPolicy:
