@@ -58,7 +58,7 @@ def test_micro_batches_change_nothing(policy, params, batch: Batch, recipe: str)
     np.testing.assert_array_equal(np.asarray(whole.fates.keep), np.asarray(parts.fates.keep))
     assert whole.metrics.keys() == parts.metrics.keys()
     for name, metric in whole.metrics.items():
-        if "p95" not in name:
+        if name not in ("divergence/p95", "weight/ess"):  # not sums: their merge is a stated approximation
             assert float(metric) == pytest.approx(float(parts.metrics[name]), rel=1e-4, abs=1e-6), name
 
 
