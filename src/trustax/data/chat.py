@@ -6,7 +6,7 @@ with the day; templates that want a date fall back to their fixed one.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -109,7 +109,7 @@ class ChatTemplate:
         except TemplateError as error:
             raise ValueError(f"the chat template is not valid jinja: {error}") from error
 
-    def render(self, messages: list[Message], *, add_generation_prompt: bool) -> str:
+    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
         """The conversation as text; ``ValueError`` where the template refuses it or breaks a limit."""
         self._environment.steps = 0
         parts: list[str] = []
