@@ -65,9 +65,9 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         sized, times = (right, left) if isinstance(left, int) else (left, right)
         if operator == "**":
             raise SecurityError("powers are not allowed")
-        if operator == "*" and isinstance(sized, (str, list, tuple)) and isinstance(times, int):
-            if len(sized) * times > MAX_OUTPUT_CHARS:
-                raise SecurityError(f"a repetition of {len(sized)} x {times} parts")
+        repeats = operator == "*" and isinstance(sized, (str, list, tuple)) and isinstance(times, int)
+        if repeats and len(sized) * times > MAX_OUTPUT_CHARS:
+            raise SecurityError(f"a repetition of {len(sized)} x {times} parts")
         return super().call_binop(context, operator, left, right)
 
 
