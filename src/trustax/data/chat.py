@@ -6,7 +6,7 @@ with the day; templates that want a date fall back to their fixed one.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -65,9 +65,9 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         sized, times = (right, left) if isinstance(left, int) else (left, right)
         if operator == "**":
             raise SecurityError("powers are not allowed")
-        if operator == "*" and isinstance(sized, (str, list, tuple)) and isinstance(times, int):
-            if len(sized) * times > MAX_OUTPUT_CHARS:
-                raise SecurityError(f"a repetition of {len(sized)} x {times} parts")
+        repeats = operator == "*" and isinstance(sized, (str, list, tuple)) and isinstance(times, int)
+        if repeats and len(sized) * times > MAX_OUTPUT_CHARS:
+            raise SecurityError(f"a repetition of {len(sized)} x {times} parts")
         return super().call_binop(context, operator, left, right)
 
 
@@ -109,7 +109,7 @@ class ChatTemplate:
         except TemplateError as error:
             raise ValueError(f"the chat template is not valid jinja: {error}") from error
 
-    def render(self, messages: list[Message], *, add_generation_prompt: bool) -> str:
+    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
         """The conversation as text; ``ValueError`` where the template refuses it or breaks a limit."""
         self._environment.steps = 0
         parts: list[str] = []

@@ -11,6 +11,8 @@ import json
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from trustax.data.config import ReasoningGymConfig
 from trustax.data.types import Example, renumbered
 
@@ -61,7 +63,7 @@ def _dataset(config: ReasoningGymConfig) -> Any:
 
 def _example(config: ReasoningGymConfig, dataset: Any, index: int) -> Example:
     entry = dataset[index]
-    record = repr(entry)
+    record = repr(_plain(entry))
     try:
         readable = ast.literal_eval(record) == entry
     except (ValueError, SyntaxError):
@@ -71,3 +73,12 @@ def _example(config: ReasoningGymConfig, dataset: Any, index: int) -> Example:
     answer = "" if entry["answer"] is None else str(entry["answer"])  # some tasks have no one right answer
     metadata = {"reasoning_gym": {"task": config.task, "options": dict(config.options), "entry": record}}
     return Example(index, entry["question"], answer, json.dumps(metadata, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    """The same value without numpy scalars, whose ``repr`` is no literal."""
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_plain(item) for item in value)
+    return value.item() if isinstance(value, np.generic) else value

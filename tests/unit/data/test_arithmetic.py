@@ -42,7 +42,7 @@ def test_the_other_order_may_be_trained_on_when_asked() -> None:
 
 @pytest.mark.parametrize("operation", ["sum", "difference", "product"])
 @pytest.mark.parametrize("sizes", [{}, {"digits": 4, "train_size": 50, "test_size": 20}])
-def test_answers_of_pairs(operation: str, sizes: dict[str, int]) -> None:
+def test_answers_of_pairs(operation: str, sizes: dict) -> None:
     for side in split(ArithmeticConfig(operation=operation, **sizes)).values():  # type: ignore[arg-type]
         for example in side:
             a, symbol, b = example.prompt.split(" ")
@@ -53,7 +53,7 @@ def test_answers_of_pairs(operation: str, sizes: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("sizes", [{}, {"digits": 3, "terms": 4, "train_size": 60, "test_size": 30}])
-def test_chains_and_their_split(sizes: dict[str, int]) -> None:
+def test_chains_and_their_split(sizes: dict) -> None:
     splits = split(ArithmeticConfig(operation="chain", **sizes))
     for side in splits.values():
         for example in side:
@@ -73,10 +73,12 @@ def test_problems_are_distinct_numbered_and_reproducible(config: ArithmeticConfi
     assert split(config) == splits
 
 
-def test_a_large_space_is_drawn_without_leaks() -> None:
-    # About nine training problems would be held-out ones in the other order if nothing prevented it.
+def test_a_large_space_is_drawn_without_leaks_and_repeats() -> None:
+    # Of a million products, about nine training problems would be held-out ones in the other order, and about
+    # eighteen would come twice, if nothing prevented it.
     splits = split(ArithmeticConfig(operation="product", digits=3, train_size=3000, test_size=3000))
     assert not {operands(e) for e in splits["train"]} & {operands(e) for e in splits["test"]}
+    assert len({e.prompt for side in splits.values() for e in side}) == 6000
 
 
 def test_sizes_choose_from_an_enumerated_space() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from trustax.data import JsonTokenizer, load_tokenizer
 from trustax.data.tokenizer import CharTokenizer
+from trustax.policies.gguf_io import export_tokenizer
 
 BOS, EOS, PAD, TURN, END = range(5)
 
@@ -135,3 +136,16 @@ def test_a_character_level_folder_says_so(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(tmp_path)
     assert isinstance(tokenizer, CharTokenizer)
     assert tokenizer.encode("1+0=") == [3, 4, 2, 5]
+
+
+@pytest.mark.real_model
+def test_smollm2_prompts_have_the_ids_that_transformers_gives(tmp_path: Path) -> None:
+    """``smollm2_prompt_ids.json``: ``apply_chat_template`` of transformers 5.24.0 on the template of the GGUF file."""
+    files = sorted((Path(__file__).parents[3] / ".cache" / "smollm2").glob("*.gguf"))
+    if not files:
+        pytest.skip("no SmolLM2 in .cache/smollm2")
+    export_tokenizer(files[0], tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    assert (tokenizer.eos_ids, tokenizer.vocab_size) == ({2}, 49_152)
+    for case in json.loads((Path(__file__).parent / "smollm2_prompt_ids.json").read_text()):
+        assert tokenizer.encode_prompt(case["prompt"], case["system"]) == case["ids"]

@@ -62,7 +62,7 @@ def test_nothing_to_continue_is_refused() -> None:
 
 def test_long_prompts_stop_the_run_or_are_left_out_when_asked(caplog: pytest.LogCaptureFixture) -> None:
     source = ListSource("s", [Example(i, "1" * (i + 1), "1") for i in range(6)])
-    with pytest.raises(ValueError, match="example 4 .* renders to 5 tokens, the limit is 4"):
+    with pytest.raises(ValueError, match=r"example 4 .* renders to 5 tokens, the limit is 4"):
         fit(source, DataConfig(), TOKENIZER, max_length=4)
     kept = fit(source, DataConfig(drop_long=True), TOKENIZER, max_length=4)
     assert [kept[i].index for i in range(len(kept))] == [0, 1, 2, 3]

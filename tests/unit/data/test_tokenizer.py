@@ -36,7 +36,7 @@ def test_end_and_padding_leave_no_text() -> None:
 
 
 def test_unknown_characters_are_named() -> None:
-    with pytest.raises(ValueError, match="doesn't know 'é', '²'|doesn't know '²', 'é'"):
+    with pytest.raises(ValueError, match="doesn't know '²', 'é'"):
         CharTokenizer().encode("3²+é")
 
 

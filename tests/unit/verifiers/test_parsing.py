@@ -71,6 +71,7 @@ def test_a_written_number_is_found_after_any_words(number: int, words: str) -> N
         ("9", None),
         (r"\boxed{ \{1, 2\} } }", r"\{1, 2\}"),
         (r"\boxed{\text{a}_{b_{c}}} {", r"\text{a}_{b_{c}}"),
+        (r"\boxed{a \} b}", r"a \} b"),
         (r"\boxed{}", ""),
         ("\\boxed{1\\", None),
     ],
