@@ -53,7 +53,9 @@ def relative_rates(
     sampled_is_reference = jnp.any(is_sampled & is_reference, axis=-1)[..., None]
     others = jnp.sum(jnp.where(is_reference, 0, pi), axis=-1)[..., None]
     reference_mass = _pick(own_mass, is_reference)[..., None]
-    gains = jnp.where(sampled_is_reference, -(others + own_mass), is_sampled.astype(pi.dtype) + reference_mass - own_mass)
+    gains = jnp.where(
+        sampled_is_reference, -(others + own_mass), is_sampled.astype(pi.dtype) + reference_mass - own_mass
+    )
     gains = jnp.where(is_reference, 0, gains)
     return pi, gains - jnp.sum(pi * gains, axis=-1)[..., None], is_reference
 

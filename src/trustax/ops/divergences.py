@@ -97,9 +97,7 @@ def binary_kl(
     )
     log_pi, log_mu, other_pi, other_mu = given
     raise_problems(
-        shape_problems(
-            log_pi.shape, "log_pi", log_mu=log_mu, log_complement_pi=other_pi, log_complement_mu=other_mu
-        )
+        shape_problems(log_pi.shape, "log_pi", log_mu=log_mu, log_complement_pi=other_pi, log_complement_mu=other_mu)
     )
     other_pi = _log_one_minus_exp(log_pi) if other_pi is None else other_pi
     other_mu = _log_one_minus_exp(log_mu) if other_mu is None else other_mu

@@ -94,7 +94,11 @@ def tail_statistics(
 
 
 def tail_state(
-    logits: Float[Array, "*B V"], ids: Int[Array, "*B S"], mask: Bool[Array, "*B S"], *, offset: Int[Array, ""] | int = 0
+    logits: Float[Array, "*B V"],
+    ids: Int[Array, "*B S"],
+    mask: Bool[Array, "*B S"],
+    *,
+    offset: Int[Array, ""] | int = 0,
 ) -> TailState:
     """Look at one part of the vocabulary: tokens ``offset`` to ``offset + V − 1``.
 
