@@ -6,6 +6,7 @@ vocabulary. Whatever stands in an invalid cell is replaced here, before any ``ex
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -78,15 +79,15 @@ def complement_mass(log_probs: Float[Array, "*B S"], mask: Bool[Array, "*B S"], 
         return jnp.ones(log_probs.shape[:-1], log_probs.dtype)
     zero = jnp.zeros((), log_probs.dtype)
     exponent = log_probs * power
-    is_largest = one_hot(jnp.argmax(jnp.where(mask, exponent, -jnp.inf), axis=-1), log_probs.shape)
+    is_largest = one_hot(jnp.argmax(jnp.where(mask, exponent, -jnp.inf), axis=-1), log_probs.shape[-1])
     largest = jnp.sum(jnp.where(is_largest & mask, jnp.expm1(exponent), zero), axis=-1)
     rest = jnp.sum(jnp.where(mask & ~is_largest, jnp.exp(exponent), zero), axis=-1)
     return jnp.where(jnp.any(mask, axis=-1), -largest, jnp.ones_like(largest)) - rest
 
 
-def one_hot(index: Array, shape: tuple[int, ...]) -> Bool[Array, "*B C"]:
+def one_hot(index: Array, size: int) -> Bool[Array, "*B C"]:
     """True at ``index`` of the last axis."""
-    return jnp.arange(shape[-1], dtype=index.dtype) == index[..., None]
+    return jax.lax.broadcasted_iota(index.dtype, (*index.shape, size), index.ndim) == index[..., None]
 
 
 def _complement(log_probs: Float[Array, "*B S"], mask: Bool[Array, "*B S"]) -> Float[Array, "*B"]:

@@ -62,10 +62,16 @@ def _kl_cell(log_p: LogMass, log_q: LogMass) -> Array:
     p_is_zero, q_is_zero = log_p == -jnp.inf, log_q == -jnp.inf
     zero = jnp.zeros_like(log_p)
     safe_p, safe_q = jnp.where(p_is_zero, zero, log_p), jnp.where(q_is_zero, zero, log_q)
-    ratio, p, q = safe_q - safe_p, jnp.exp(safe_p), jnp.where(q_is_zero, zero, jnp.exp(safe_q))
-    near = p * expm1_minus(jnp.where(ratio <= 1, ratio, jnp.ones_like(ratio)))
-    both = jnp.where(ratio <= 1, near, (q - p) - p * ratio)
+    q = jnp.where(q_is_zero, zero, jnp.exp(safe_q))
+    both = _relative_entropy(jnp.exp(safe_p), q, safe_q - safe_p)
     return jnp.where(p_is_zero, q, jnp.where(q_is_zero, jnp.full_like(q, jnp.inf), both))
+
+
+def _relative_entropy(p: Array, q: Array, log_ratio: Array) -> Array:
+    """q − p − p·log(q/p) ≥ 0, given all three."""
+    near = log_ratio <= 1
+    small = jnp.where(near, log_ratio, jnp.ones_like(log_ratio))
+    return jnp.where(near, p * expm1_minus(small), (q - p) - p * log_ratio)
 
 
 def _reverse_kl_slope(log_pi: LogMass, log_mu: LogMass) -> Array:
@@ -88,8 +94,12 @@ def _log_mean_over(log_p: LogMass, log_q: LogMass) -> Array:
 
 def _js_cell(log_pi: LogMass, log_mu: LogMass) -> Array:
     log_pi, log_mu = _floored(log_pi), _floored(log_mu)
-    from_pi = _kl_cell(log_pi, log_pi + _log_mean_over(log_pi, log_mu))
-    return 0.5 * (from_pi + _kl_cell(log_mu, log_mu + _log_mean_over(log_mu, log_pi)))
+    larger, smaller = jnp.exp(jnp.maximum(log_pi, log_mu)), jnp.exp(jnp.minimum(log_pi, log_mu))
+    distance = _abs(log_pi - log_mu)
+    below = 0.5 * jnp.expm1(-distance)
+    mean, log_mean = larger * (1 + below), jnp.log1p(below)  # the latter relative to the larger one
+    from_smaller = _relative_entropy(smaller, mean, log_mean + distance)
+    return 0.5 * (_relative_entropy(larger, mean, log_mean) + from_smaller)
 
 
 def _js_slope(log_pi: LogMass, log_mu: LogMass) -> Array:

@@ -49,7 +49,7 @@ def relative_rates(
     subtract the reference cell's φ from every φ and leave the reference cell out.
     """
     pi, _ = cells.masses()
-    is_reference = one_hot(jnp.argmax(pi, axis=-1), pi.shape)
+    is_reference = one_hot(jnp.argmax(pi, axis=-1), pi.shape[-1])
     sampled_is_reference = jnp.any(is_sampled & is_reference, axis=-1)[..., None]
     others = jnp.sum(jnp.where(is_reference, 0, pi), axis=-1)[..., None]
     reference_mass = _pick(own_mass, is_reference)[..., None]

@@ -48,7 +48,7 @@ class LumpedInputs(NamedTuple):
     def is_sampled(self) -> Bool[Array, "*B C"]:
         """True on the sampled token's cell; a slot out of range is clipped into it."""
         slots = self.log_pi.shape[-1]
-        return one_hot(jnp.clip(self.sampled_slot, 0, slots - 1), (slots + 1,))
+        return one_hot(jnp.clip(self.sampled_slot, 0, slots - 1), slots + 1)
 
 
 def check_inputs(

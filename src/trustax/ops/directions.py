@@ -298,4 +298,4 @@ def _full_inputs(
     if not jnp.issubdtype(ids.dtype, jnp.integer):
         problems.append(f"sampled_ids is {ids.dtype}, expected an integer dtype")
     raise_problems(problems)
-    return full_cells(log_pi, log_mu), one_hot(jnp.clip(ids, 0, log_pi.shape[-1] - 1), log_pi.shape)
+    return full_cells(log_pi, log_mu), one_hot(jnp.clip(ids, 0, log_pi.shape[-1] - 1), log_pi.shape[-1])

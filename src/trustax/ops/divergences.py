@@ -10,16 +10,41 @@ Merging outcomes can only lose divergence: binary ≤ lumped ≤ full, as long a
 from collections.abc import Callable
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
 
-from trustax.ops._arguments import as_floats, name_problems, raise_problems, shape_problems, support_problems
-from trustax.ops._cells import Cells, full_cells, lumped_cells, smallest_log_mass
+from trustax.ops._arguments import as_floats, raise_problems, shape_problems
+from trustax.ops._cells import full_cells, smallest_log_mass
 from trustax.ops._f_divergences import F_DIVERGENCES, difference
+from trustax.ops._further_divergences import (
+    full_chi2,
+    full_hellinger2,
+    full_js,
+    lumped_chi2,
+    lumped_hellinger2,
+    lumped_js,
+)
+from trustax.ops._named import LogProbs, SlotMask, Slots, Token, full_divergence, lumped_divergence, sum_cells
 
-Token = Float[Array, "*B"]
-Slots = Float[Array, "*B S"]
-SlotMask = Bool[Array, "*B S"]
-LogProbs = Float[Array, "*B V"]
+__all__ = [
+    "DIVERGENCES",
+    "FULL",
+    "LUMPED",
+    "binary_kl",
+    "binary_tv",
+    "full_chi2",
+    "full_divergence",
+    "full_hellinger2",
+    "full_js",
+    "full_kl",
+    "full_reverse_kl",
+    "full_tv",
+    "lumped_chi2",
+    "lumped_divergence",
+    "lumped_hellinger2",
+    "lumped_js",
+    "lumped_kl",
+    "lumped_reverse_kl",
+    "lumped_tv",
+]
 
 
 def binary_tv(log_pi: Token, log_mu: Token) -> Token:
@@ -102,7 +127,7 @@ def binary_kl(
     other_pi = _log_one_minus_exp(log_pi) if other_pi is None else other_pi
     other_mu = _log_one_minus_exp(log_mu) if other_mu is None else other_mu
     cells = full_cells(jnp.stack([log_pi, other_pi], axis=-1), jnp.stack([log_mu, other_mu], axis=-1))
-    return _sum_cells("kl", cells)
+    return sum_cells("kl", cells)
 
 
 def lumped_tv(
@@ -223,109 +248,6 @@ def lumped_reverse_kl(
     return lumped_divergence("reverse_kl", log_pi_support, log_mu_support, support_mask, tail_log_pi, tail_log_mu)
 
 
-def lumped_js(
-    log_pi_support: Slots,
-    log_mu_support: Slots,
-    support_mask: SlotMask,
-    *,
-    tail_log_pi: Token | None = None,
-    tail_log_mu: Token | None = None,
-) -> Token:
-    """Compute the Jensen–Shannon divergence over the slots of a support and one cell for the rest.
-
-        D = Σ_c ½ π_c ln(π_c/m_c) + ½ μ_c ln(μ_c/m_c),   m = ½(π + μ)
-
-    Symmetric, at most ln 2, finite for disjoint policies. Arguments, tails and errors as in ``lumped_kl``.
-
-    Returns:
-      D in [0, ln 2] nats, [...].
-
-    Gradient: ½ π_c ln(π_c/m_c) with respect to the log π of each valid cell.
-
-    Edge cases: a cell where one of π, μ is 0 adds ½ ln 2 times the other. No valid slot gives 0.
-
-    Raises:
-      ValueError: as ``lumped_kl``.
-
-    References: Lin, Divergence measures based on the Shannon entropy, 1991, eq. 4.1; the lumped form is ours.
-
-    Example:
-      >>> disjoint = jnp.array([0.0, -jnp.inf]), jnp.array([-jnp.inf, 0.0])
-      >>> round(float(lumped_js(*disjoint, jnp.array([True, True]))), 6)  # ln 2
-      0.693147
-    """
-    return lumped_divergence("js", log_pi_support, log_mu_support, support_mask, tail_log_pi, tail_log_mu)
-
-
-def lumped_chi2(
-    log_pi_support: Slots,
-    log_mu_support: Slots,
-    support_mask: SlotMask,
-    *,
-    tail_log_pi: Token | None = None,
-    tail_log_mu: Token | None = None,
-) -> Token:
-    """Compute χ²(π‖μ) over the slots of a support and one cell for the rest.
-
-        D = Σ_c (π_c − μ_c)²/μ_c = E_μ[(r − 1)²] over cells
-
-    The variance of the importance ratio of the cells. Arguments and errors as in ``lumped_kl``.
-
-    Returns:
-      D ≥ 0, [...].
-
-    Gradient: 2 π_c (π_c/μ_c − 1) with respect to the log π of each valid cell, for finite D.
-
-    Edge cases: μ_c = 0 < π_c gives +inf. A tail that was not stored enters as at least 1.2e-7 (float32's ε): below
-    it 1 − Σ_S is rounding, and its square over its like would be any number. No valid slot gives 0.
-
-    Raises:
-      ValueError: as ``lumped_kl``.
-
-    References: Csiszár, Information-type measures of difference, 1967; the lumped form is ours.
-
-    Example:
-      >>> pi, mu = jnp.log(jnp.array([0.75, 0.25])), jnp.log(jnp.array([0.5, 0.5]))
-      >>> round(float(lumped_chi2(pi, mu, jnp.array([True, True]))), 6)  # 2 · .25²/.5
-      0.25
-    """
-    return lumped_divergence("chi2", log_pi_support, log_mu_support, support_mask, tail_log_pi, tail_log_mu)
-
-
-def lumped_hellinger2(
-    log_pi_support: Slots,
-    log_mu_support: Slots,
-    support_mask: SlotMask,
-    *,
-    tail_log_pi: Token | None = None,
-    tail_log_mu: Token | None = None,
-) -> Token:
-    """Compute the squared Hellinger distance over the slots of a support and one cell for the rest.
-
-        D = 1 − Σ_c √(π_c μ_c) = ½ Σ_c (√π_c − √μ_c)²
-
-    Symmetric and bounded by 1; TV lies between D and √(2D). Arguments, tails and errors as in ``lumped_kl``.
-
-    Returns:
-      D in [0, 1], [...].
-
-    Gradient: ½(π_c − √(π_c μ_c)) with respect to the log π of each valid cell.
-
-    Edge cases: disjoint policies give 1. No valid slot gives 0.
-
-    Raises:
-      ValueError: as ``lumped_kl``.
-
-    References: Csiszár, Information-type measures of difference, 1967; the lumped form is ours.
-
-    Example:
-      >>> pi, mu = jnp.log(jnp.array([0.8, 0.2])), jnp.log(jnp.array([0.2, 0.8]))
-      >>> round(float(lumped_hellinger2(pi, mu, jnp.array([True, True]))), 6)  # 1 − 2·√.16
-      0.2
-    """
-    return lumped_divergence("hellinger2", log_pi_support, log_mu_support, support_mask, tail_log_pi, tail_log_mu)
-
-
 def full_tv(log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
     """Compute the total variation over the vocabulary.
 
@@ -406,77 +328,6 @@ def full_reverse_kl(log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
     return full_divergence("reverse_kl", log_probs_pi, log_probs_mu)
 
 
-def full_js(log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
-    """Compute the Jensen–Shannon divergence over the vocabulary: ``lumped_js`` with every token its own cell.
-
-    Example:
-      >>> round(float(full_js(jnp.array([0.0, -jnp.inf]), jnp.array([-jnp.inf, 0.0]))), 6)  # ln 2
-      0.693147
-    """
-    return full_divergence("js", log_probs_pi, log_probs_mu)
-
-
-def full_chi2(log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
-    """Compute χ²(π‖μ) over the vocabulary: ``lumped_chi2`` with every token its own cell.
-
-    Example:
-      >>> round(float(full_chi2(jnp.log(jnp.array([0.75, 0.25])), jnp.log(jnp.array([0.5, 0.5])))), 6)
-      0.25
-    """
-    return full_divergence("chi2", log_probs_pi, log_probs_mu)
-
-
-def full_hellinger2(log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
-    """Compute the squared Hellinger distance over the vocabulary: ``lumped_hellinger2`` with every token its own cell.
-
-    Example:
-      >>> round(float(full_hellinger2(jnp.log(jnp.array([0.8, 0.2])), jnp.log(jnp.array([0.2, 0.8])))), 6)
-      0.2
-    """
-    return full_divergence("hellinger2", log_probs_pi, log_probs_mu)
-
-
-def lumped_divergence(
-    divergence: str,
-    log_pi_support: Slots,
-    log_mu_support: Slots,
-    support_mask: SlotMask,
-    tail_log_pi: Token | None = None,
-    tail_log_mu: Token | None = None,
-) -> Token:
-    """Compute the lumped divergence of the given name: what the ``lumped_*`` functions share.
-
-    Example:
-      >>> pi, mu = jnp.log(jnp.array([0.6, 0.25])), jnp.log(jnp.array([0.5, 0.2]))
-      >>> round(float(lumped_divergence("tv", pi, mu, jnp.array([True, True]))), 6)
-      0.15
-    """
-    log_pi, log_mu, tail_pi, tail_mu = as_floats(
-        log_pi_support=log_pi_support, log_mu_support=log_mu_support, tail_log_pi=tail_log_pi, tail_log_mu=tail_log_mu
-    )
-    mask = jnp.asarray(support_mask)
-    raise_problems(
-        name_problems("divergence", divergence, F_DIVERGENCES)
-        + support_problems(log_pi, log_mu, mask, {"tail_log_pi": tail_pi, "tail_log_mu": tail_mu})
-    )
-    smallest = F_DIVERGENCES[divergence].smallest_tail
-    return _sum_cells(divergence, lumped_cells(log_pi, log_mu, mask, tail_pi, tail_mu, smallest=smallest))
-
-
-def full_divergence(divergence: str, log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
-    """Compute the full-vocabulary divergence of the given name: what the ``full_*`` functions share.
-
-    Example:
-      >>> round(float(full_divergence("tv", jnp.log(jnp.array([0.7, 0.3])), jnp.log(jnp.array([0.5, 0.5])))), 6)
-      0.2
-    """
-    log_pi, log_mu = as_floats(log_probs_pi=log_probs_pi, log_probs_mu=log_probs_mu)
-    problems = name_problems("divergence", divergence, F_DIVERGENCES)
-    problems += [] if log_pi.ndim else ["log_probs_pi is a scalar, expected shape [..., V]"]
-    raise_problems(problems + shape_problems(log_pi.shape, "log_probs_pi", log_probs_mu=log_mu))
-    return _sum_cells(divergence, full_cells(log_pi, log_mu))
-
-
 DIVERGENCES: tuple[str, ...] = tuple(F_DIVERGENCES)
 """The names that ``lumped_divergence``, ``full_divergence`` and the directions accept."""
 
@@ -503,13 +354,6 @@ def _token_pair(log_pi: Token, log_mu: Token) -> tuple[Token, Token]:
     log_pi, log_mu = as_floats(log_pi=log_pi, log_mu=log_mu)
     raise_problems(shape_problems(log_pi.shape, "log_pi", log_mu=log_mu))
     return log_pi, log_mu
-
-
-def _sum_cells(divergence: str, cells: Cells) -> Token:
-    row = F_DIVERGENCES[divergence]
-    contributions = row.cell(cells.log_pi, cells.log_mu)
-    total = jnp.sum(jnp.where(cells.valid, contributions, jnp.zeros_like(contributions)), axis=-1)
-    return jnp.minimum(total, jnp.asarray(row.largest, total.dtype))
 
 
 def _log_one_minus_exp(log_p: Token) -> Token:

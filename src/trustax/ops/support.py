@@ -10,7 +10,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from trustax.ops._arguments import as_floats, raise_problems, shape_problems
 from trustax.types import Support, TopK
@@ -91,7 +91,8 @@ def sampled_support(
             tail_log_mu=tail_log_mu,
         )
     )
-    top_valid = (top_log_mu > -jnp.inf) & ~_repeats(top_ids)
+    has_mass = top_log_mu > -jnp.inf
+    top_valid = has_mass & ~_repeats(top_ids, has_mass)
     is_sampled = top_valid & (top_ids == sampled_ids[..., None])
     among_top = jnp.any(is_sampled, axis=-1)
     y_log_mu = sampled_log_mu[..., None]
@@ -151,10 +152,10 @@ def check_support(support: Support, *, tolerance: float = MASS_TOLERANCE) -> Non
     raise_problems(problems)
 
 
-def _repeats(ids: Int[Array, "*B K"]) -> Array:
-    """True where the same id stands in an earlier slot."""
-    earlier = jnp.tril(jnp.ones((ids.shape[-1], ids.shape[-1]), bool), -1)
-    same = ids[..., :, None] == ids[..., None, :]
+def _repeats(ids: Int[Array, "*B K"], valid: Bool[Array, "*B K"]) -> Bool[Array, "*B K"]:
+    """True where the same id stands in an earlier valid slot."""
+    same = (ids[..., :, None] == ids[..., None, :]) & valid[..., None, :]
+    earlier = jnp.tril(jnp.ones(same.shape[-2:], bool), -1)
     return jnp.any(same & jnp.broadcast_to(earlier, same.shape), axis=-1)
 
 

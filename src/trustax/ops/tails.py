@@ -27,6 +27,7 @@ class Moments(NamedTuple):
     largest: Float[Array, "*B"]
     rest: Float[Array, "*B"]  # Σ e^(z−m) − 1
     rest_sq: Float[Array, "*B"]  # Σ e^2(z−m) − 1
+    rest_cube: Float[Array, "*B"]  # Σ e^3(z−m) − 1
     gap: Float[Array, "*B"]  # Σ e^(z−m) (m − z)
 
 
@@ -44,6 +45,7 @@ class TailStatistics(NamedTuple):
     lse: Float[Array, "*B"]  # log Σ e^z
     tail_log_mass: Float[Array, "*B"]  # log π_T, −inf if T is empty
     tail_log_sum_sq: Float[Array, "*B"]  # log Σ_T π², likewise
+    tail_log_sum_cube: Float[Array, "*B"]  # log Σ_T π³, likewise
     tail_log_max: Float[Array, "*B"]  # log max_T π, likewise
     log_sum_sq: Float[Array, "*B"]  # log Σ π²
     entropy: Float[Array, "*B"]  # −Σ π log π in nats
@@ -128,7 +130,7 @@ def merge_tail_states(a: TailState, b: TailState) -> TailState:
 def merge_tail_states_over(state: TailState, axis_name: str) -> TailState:
     """Merge the states of all shards of a mesh axis (inside ``shard_map``): every shard gets the whole.
 
-    Only the states travel, S + 4 numbers a token, never logits.
+    Only the states travel, S + 5 numbers a token, never logits.
     """
     parts = jax.lax.all_gather(state, axis_name)
     count = parts.support_logits.shape[0]
@@ -153,6 +155,7 @@ def finish(state: TailState, mask: Bool[Array, "*B S"]) -> TailStatistics:
         lse=whole.largest + log_rest,
         tail_log_mass=unless_empty(shift + jnp.log1p(tail.rest) - log_rest),
         tail_log_sum_sq=unless_empty(2 * shift + jnp.log1p(tail.rest_sq) - 2 * log_rest),
+        tail_log_sum_cube=unless_empty(3 * shift + jnp.log1p(tail.rest_cube) - 3 * log_rest),
         tail_log_max=unless_empty(shift - log_rest),
         log_sum_sq=jnp.log1p(whole.rest_sq) - 2 * log_rest,
         entropy=log_rest + whole.gap / (1 + whole.rest),
@@ -170,7 +173,7 @@ def moments(logits: Float[Array, "*B n"]) -> Moments:
     shape = logits.shape[:-1]
     if logits.shape[-1] == 0:
         zero = jnp.zeros(shape, logits.dtype)
-        return Moments(jnp.full(shape, -jnp.inf, logits.dtype), zero, zero, zero)
+        return Moments(jnp.full(shape, -jnp.inf, logits.dtype), zero, zero, zero, zero)
     largest = jnp.max(logits, axis=-1)
     nothing = largest == -jnp.inf
     shifted = logits - jnp.where(nothing, jnp.zeros_like(largest), largest)[..., None]
@@ -182,7 +185,13 @@ def moments(logits: Float[Array, "*B n"]) -> Moments:
     def total(values: Array, start: Array) -> Array:
         return jnp.where(nothing, jnp.zeros_like(start), start + jnp.sum(values, axis=-1))
 
-    return Moments(largest, total(weight, ties), total(weight**2, ties), total(-weight * below, jnp.zeros_like(ties)))
+    return Moments(
+        largest=largest,
+        rest=total(weight, ties),
+        rest_sq=total(weight**2, ties),
+        rest_cube=total(weight**3, ties),
+        gap=total(-weight * below, jnp.zeros_like(ties)),
+    )
 
 
 def merge_moments(a: Moments, b: Moments) -> Moments:
@@ -202,6 +211,7 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
         largest=high.largest,
         rest=high.rest + (1 + low.rest) * factor,
         rest_sq=high.rest_sq + (1 + low.rest_sq) * factor**2,
+        rest_cube=high.rest_cube + (1 + low.rest_cube) * factor**3,
         gap=high.gap + (low.gap + (1 + low.rest) * distance) * factor,
     )
 

@@ -1,0 +1,468 @@
+"""Directions: known numbers, finite differences, the facts that the derivation states, and float32's hard tokens."""
+
+import decimal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from trustax.ops import directions as dr
+from trustax.ops.divergences import DIVERGENCES as NAMES
+from trustax.ops.tails import tail_statistics
+from trustax.testing import oracles
+from trustax.testing.tokens import Tokens, random_tokens, tokens
+
+JUNK = (np.nan, np.inf, -np.inf, 1e30)
+TAILS = ("exact", "aggregated", "uniform", "none")
+predict = jax.jit(dr.predictive_direction, static_argnames=("divergence", "tail", "vocab_size"))
+predict_full = jax.jit(dr.predictive_direction_full, static_argnames="divergence")
+tie_rate = jax.jit(dr.tv_tie_rate, static_argnames=("tail", "vocab_size"))
+
+
+def on_support(t: Tokens, **kwargs):
+    return predict(t.log_pi, t.log_mu, t.mask, t.slot, **kwargs)
+
+
+PRECISIONS = pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(np.float64, 1e-8), (np.float32, 1e-5)], ids=["f64", "f32"]
+)
+
+
+@PRECISIONS
+def test_golden_full_directions(x64, golden, dtype, tolerance):
+    for name in ("kl", "reverse_kl", "tv"):
+        found = predict_full(*[x.astype(dtype) for x in golden.log_probs], golden.sampled_ids, divergence=name)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, [e["direction_full"][name] for e in golden.expected], rtol=0, atol=tolerance)
+
+
+@PRECISIONS
+def test_golden_support_directions(x64, golden, dtype, tolerance):
+    support = [x.astype(dtype) for x in golden.support[:2]] + [golden.support[2], golden.sampled_slot]
+    sum_sq = np.array([e["sum_sq_pi"] for e in golden.expected], dtype)
+    expected = {tail: np.array([e["direction_topk_kl"][tail] for e in golden.expected]) for tail in TAILS}
+    for tail in ("exact", "aggregated", "none"):
+        found = predict(*support, tail=tail, sum_sq_pi=sum_sq)
+        np.testing.assert_allclose(found, expected[tail], rtol=0, atol=tolerance, err_msg=tail)
+    for size in set(golden.vocab_sizes):
+        rows = np.array(golden.vocab_sizes) == size
+        found = predict(*support, tail="uniform", vocab_size=size)
+        np.testing.assert_allclose(found[rows], expected["uniform"][rows], rtol=0, atol=tolerance)
+    for name in ("kl", "reverse_kl", "tv"):
+        found = predict(*support, divergence=name, sum_sq_pi=sum_sq)
+        eight_decimals = [e["direction_lumped_exact"][name] for e in golden.expected]
+        np.testing.assert_allclose(found, eight_decimals, rtol=0, atol=max(tolerance, 0.51e-8))
+
+
+def away_from_kinks(t: Tokens, size: float) -> np.ndarray:
+    """Tokens where no cell of TV passes a tie within the step."""
+    cells = [oracles.lump(x, t.inside) for x in (t.pi, t.mu)]
+    near = np.abs(cells[0] - cells[1]) < 2 * size
+    every = np.abs(t.pi - t.mu) < 2 * size
+    return ~((near & (cells[0] > 0)).any(-1) | every.any(-1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_direction_is_the_derivative_of_its_divergence(x64, name):
+    t, size = random_tokens(1, 4000), 1e-5
+    smooth = away_from_kinks(t, size) if name == "tv" else np.ones(4000, bool)
+    assert smooth.mean() > 0.99
+    found = predict_full(np.log(t.pi), np.log(t.mu), t.ids, divergence=name)
+    numeric = oracles.central_difference(lambda p: oracles.DIVERGENCES[name](p, t.mu), t.pi, t.ids, size)
+    scale = np.maximum(1, np.abs(numeric))
+    assert (np.abs(found - numeric) / scale)[smooth].max() < 1e-6
+    np.testing.assert_allclose(found, oracles.direction(name, t.pi, t.mu, t.ids), rtol=1e-9, atol=1e-12)
+
+    lumped = on_support(t, divergence=name, **t.tails)
+    numeric = oracles.central_difference(lambda p: oracles.lumped(name, p, t.mu, t.inside), t.pi, t.ids, size)
+    scale = np.maximum(1, np.abs(numeric))
+    assert (np.abs(lumped - numeric) / scale)[smooth].max() < 1e-6
+    np.testing.assert_allclose(
+        lumped, oracles.lumped_direction(name, t.pi, t.mu, t.inside, t.ids), rtol=1e-9, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_aggregated_and_uniform_tails_are_derivatives_of_a_policy_with_such_a_tail(x64, name):
+    """Aggregated: replace the tail by one token. Uniform: spread each policy's tail mass evenly over it."""
+    t = random_tokens(2, 500)
+    one = [oracles.lump(x, t.inside) for x in (t.pi, t.mu)]
+    whole = np.concatenate([t.inside, np.zeros((500, 1), bool)], axis=-1)
+    expected = oracles.lumped_direction(name, *one, whole, t.ids)
+    np.testing.assert_allclose(on_support(t, divergence=name, tail="aggregated"), expected, rtol=1e-8, atol=1e-10)
+    count = (~t.inside).sum(-1, keepdims=True)
+    even = [np.where(t.inside, x, x_lumped[:, -1:] / count) for x, x_lumped in zip((t.pi, t.mu), one, strict=True)]
+    expected = oracles.lumped_direction(name, *even, t.inside, t.ids)
+    found = on_support(t, divergence=name, tail="uniform", vocab_size=12)
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["reverse_kl", "tv"])
+def test_tail_none_leaves_the_tail_cell_out_everywhere(x64, name):
+    t = random_tokens(3, 200)
+    rows, y = np.arange(200), t.ids
+    phi = {"reverse_kl": np.log(t.pi / t.mu), "tv": np.sign(t.pi - t.mu) / 2}[name]
+    on_s = np.where(t.inside, 1.0, 0.0)
+    h = t.pi[rows, y] - (t.pi**2 * on_s).sum(-1)
+    expected = (t.pi * phi)[rows, y] - (t.pi**2 * phi * on_s).sum(-1) - h * (t.pi * phi * on_s).sum(-1)
+    np.testing.assert_allclose(on_support(t, divergence=name, tail="none"), expected, rtol=1e-8, atol=1e-12)
+
+
+def test_without_stored_tails_the_same_comes_from_sums(x64):
+    t = random_tokens(4, 500)
+    sum_sq = (t.pi**2).sum(-1)
+    for name in NAMES:
+        stored = on_support(t, divergence=name, **t.tails)
+        np.testing.assert_allclose(on_support(t, divergence=name, sum_sq_pi=sum_sq), stored, rtol=1e-7, atol=1e-9)
+
+
+def test_an_impossible_sum_of_squares_is_clipped(x64):
+    t = random_tokens(5, 200)
+    aggregated, uniform = on_support(t, tail="aggregated"), on_support(t, tail="uniform", vocab_size=12)
+    np.testing.assert_allclose(on_support(t, sum_sq_pi=np.full(200, 9.0)), aggregated, atol=1e-12)
+    np.testing.assert_allclose(on_support(t, sum_sq_pi=np.zeros(200), vocab_size=12), uniform, atol=1e-12)
+    np.testing.assert_allclose(on_support(t, sum_sq_pi=np.zeros(200)), on_support(t, tail="none"), atol=1e-12)
+
+
+def test_expectations_of_the_direction(x64):
+    t = random_tokens(6, 300)
+    for name in NAMES:
+        every = np.stack([predict_full(np.log(t.pi), np.log(t.mu), np.full(300, y), divergence=name) for y in range(12)])
+        np.testing.assert_allclose((t.pi * every.T).sum(-1), 0, atol=1e-10 * max(1, np.abs(every).max()))
+        if name == "kl":
+            np.testing.assert_allclose((t.mu * every.T).sum(-1), -((t.pi - t.mu) ** 2).sum(-1), atol=1e-13)
+
+
+def test_where_ratio_and_predictive_direction_disagree(x64):
+    t = random_tokens(7, 4000)
+    rows = np.arange(4000)
+    local = (t.pi - t.mu)[rows, t.ids]
+    coupling = (t.pi * (t.pi - t.mu)).sum(-1)
+    found = np.asarray(predict_full(np.log(t.pi), np.log(t.mu), t.ids))
+    ratio = np.asarray(dr.ratio_direction(np.log(t.pi)[rows, t.ids], np.log(t.mu)[rows, t.ids]))
+    disagree = np.sign(found) != np.sign(ratio)
+    np.testing.assert_array_equal(disagree, (local * (local - coupling) < 0))
+    assert disagree.sum() > 50
+    tv = oracles.DIVERGENCES["tv"](t.pi, t.mu)
+    assert (np.abs(coupling) <= tv * (t.pi.max(-1) - t.pi.min(-1)) + 1e-15).all()
+    assert (np.abs(local) < tv * t.pi.max(-1))[disagree].all()
+
+
+def test_a_positive_prediction_of_the_full_kl_is_never_wrong(x64):
+    t = random_tokens(8, 4000)
+    before = oracles.kl(t.mu, t.pi)
+    found = np.asarray(predict_full(np.log(t.pi), np.log(t.mu), t.ids))
+    for size in (-3.0, -0.3, 0.3, 3.0, 30.0):
+        after = oracles.kl(t.mu, oracles.step(t.pi, t.ids, size))
+        assert (after >= before + size * found - 1e-12).all()
+
+
+def test_binary_divergences_make_prediction_and_ratio_the_same(x64):
+    """The derivative of any binary divergence has the sign of π_y − μ_y, because 1 − 2π_y + Σπ² ≥ (1 − π_y)²."""
+    t = random_tokens(9, 2000)
+    rows = np.arange(2000)
+    ratio = np.asarray(dr.ratio_direction(np.log(t.pi)[rows, t.ids], np.log(t.mu)[rows, t.ids]))
+    for name in NAMES:
+        def binary(p, name=name):
+            return oracles.DIVERGENCES[name](oracles.binary(p, t.ids), oracles.binary(t.mu, t.ids))
+
+        numeric = oracles.central_difference(binary, t.pi, t.ids)
+        clear = np.abs(numeric) > 1e-8
+        assert (np.sign(numeric) == np.sign(ratio))[clear].all() and clear.mean() > 0.99
+
+
+def test_tails_are_ordered(x64):
+    """Tail terms have one sign and |uniform| ≤ |exact| ≤ |aggregated|; G itself need not."""
+    t = random_tokens(10, 4000)
+    head = on_support(t, tail="none", **t.tails)
+    uniform, exact, aggregated = (
+        np.asarray(on_support(t, tail=tail, vocab_size=12, **t.tails) - head) for tail in ("uniform", "exact", "aggregated")
+    )
+    clear = np.abs(aggregated) > 1e-12
+    assert (np.sign(uniform) == np.sign(aggregated))[clear].all() and (np.sign(exact) == np.sign(aggregated))[clear].all()
+    assert (np.abs(uniform) <= np.abs(exact) + 1e-15).all() and (np.abs(exact) <= np.abs(aggregated) + 1e-15).all()
+
+
+def test_error_bounds_of_the_tail_estimators(x64):
+    t = random_tokens(11, 4000)
+    outside = ~t.inside
+    pi_t, mu_t, sum_sq, cross = ((x * outside).sum(-1) for x in (t.pi, t.mu, t.pi**2, t.mu * t.pi))
+    count = outside.sum(-1)
+    head = on_support(t, tail="none", **t.tails)
+    tail = {name: np.asarray(on_support(t, tail=name, vocab_size=12, **t.tails) - head) for name in TAILS[:3]}
+    error = {name: value - (cross - sum_sq) for name, value in tail.items()}
+    eps = 1e-14
+    assert (error["aggregated"] >= -(pi_t**2 - sum_sq) - eps).all()
+    assert (error["aggregated"] <= pi_t * mu_t - cross + eps).all()
+    assert (np.abs(error["aggregated"]) <= pi_t * np.maximum(pi_t, mu_t) + eps).all()
+    bound = np.maximum(sum_sq + pi_t * mu_t / count, cross + pi_t**2 / count)
+    assert (np.abs(error["uniform"]) <= bound + eps).all()
+    largest, least = np.where(outside, t.pi, -1).max(-1), np.where(outside, t.pi, 2).min(-1)
+    conditional = np.abs(t.pi / pi_t[:, None] - t.mu / mu_t[:, None]) * outside
+    assert (np.abs(error["exact"]) <= mu_t * (largest - least) * conditional.sum(-1) / 2 + eps).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_equal_policies_give_exactly_zero(name):
+    t = random_tokens(12, 200, vocab_size=40, k=8)
+    for dtype in (jnp.float32, jnp.bfloat16):
+        log_pi = jnp.asarray(t.log_pi, dtype)
+        stored = {"tail_log_pi": jnp.asarray(t.tails["tail_log_pi"], dtype)}
+        stored |= {"tail_log_mu": stored["tail_log_pi"], "tail_log_sum_sq_pi": jnp.full(200, -5, dtype)}
+        assert not predict_full(jnp.log(jnp.asarray(t.pi, dtype)), jnp.log(jnp.asarray(t.pi, dtype)), t.ids, divergence=name).any()
+        for tail in TAILS:
+            for tails in (stored, {"sum_sq_pi": jnp.full(200, 0.1)}):
+                g = predict(log_pi, log_pi, t.mask, t.slot, divergence=name, tail=tail, vocab_size=40, **tails)
+                assert not g.any() and g.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_stands_in_an_invalid_slot_changes_nothing_bit_for_bit(name):
+    t = random_tokens(13, 60)
+    mask = t.mask & (np.random.default_rng(0).uniform(size=t.mask.shape) < 0.7)
+    mask[0] = False
+    tails = {k: jnp.asarray(v, jnp.float32) for k, v in t.tails.items()}
+
+    @jax.jit
+    def value_and_grads(log_pi, log_mu, tails):
+        def total(log_pi, log_mu):
+            values = dr.predictive_direction(log_pi, log_mu, mask, t.slot, divergence=name, **tails)
+            return values.sum(), values
+
+        return jax.grad(total, argnums=(0, 1), has_aux=True)(log_pi, log_mu)
+
+    def run(fill, tails):
+        return value_and_grads(*[jnp.asarray(np.where(mask, x, fill), jnp.float32) for x in (t.log_pi, t.log_mu)], tails)
+
+    for stored in (tails, {"sum_sq_pi": jnp.full(60, 0.2)}):
+        clean = run(-1.0, stored)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(clean))
+        assert not np.asarray(clean[0][0])[~mask].any() and not np.asarray(clean[0][1])[~mask].any()
+        for fill in JUNK:
+            jax.tree.map(np.testing.assert_array_equal, run(fill, stored), clean)
+    sampled_invalid = ~np.take_along_axis(mask, t.slot[:, None], -1)[:, 0]
+    assert sampled_invalid.sum() > 5 and not np.asarray(clean[1])[sampled_invalid].any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_padding_row_with_junk_tails_is_zero(name):
+    junk = jnp.full((3, 4), jnp.nan)
+    for tail in TAILS:
+        stored = {k: jnp.full(3, jnp.nan) for k in ("tail_log_pi", "tail_log_mu", "tail_log_sum_sq_pi")}
+        g = predict(junk, junk, jnp.zeros((3, 4), bool), jnp.full(3, 3), divergence=name, tail=tail, vocab_size=9, **stored)
+        assert not np.asarray(g).any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_empty_tail_adds_nothing(x64, name):
+    t = random_tokens(14, 100, vocab_size=4, k=4)
+    full = predict_full(np.log(t.pi), np.log(t.mu), t.ids, divergence=name)
+    nothing = np.full(100, -np.inf)
+    stored = {"tail_log_pi": nothing, "tail_log_mu": nothing, "tail_log_sum_sq_pi": nothing}
+    for tail in TAILS:
+        for tails in (stored, {"sum_sq_pi": (t.pi**2).sum(-1)}):  # by their mass, and by N = V − |S| = 0
+            g = on_support(t, divergence=name, tail=tail, vocab_size=4, **tails)
+            np.testing.assert_allclose(g, full, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_probabilities_of_zero_give_a_finite_direction(name):
+    with np.errstate(divide="ignore"):
+        pi, mu = np.log(np.array([0.0, 0.4, 0.6, 0.0])), np.log(np.array([0.5, 0.5, 0.0, 0.0]))
+    for y in range(4):
+        g = float(predict_full(pi, mu, np.array(y), divergence=name))
+        assert np.isfinite(g)
+        if y == 0:
+            assert g == 0 or name == "kl"  # a token without mass does not move; the KL has its limit, −μ_y + …
+    assert float(predict_full(pi, mu, np.array(1), divergence="reverse_kl")) < -1  # mass leaves where μ = 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_far_apart_in_float32_is_always_finite(name):
+    rng = np.random.default_rng(15)
+    log_pi, log_mu = (jax.nn.log_softmax(jnp.asarray(rng.normal(size=(300, 20)) * 80, jnp.float32)) for _ in range(2))
+    assert np.isfinite(predict_full(log_pi, log_mu, jnp.asarray(rng.integers(20, size=300)), divergence=name)).all()
+
+
+class TestTies:
+    """TV has a kink at π_a = μ_a: a tied cell adds |dπ_a|/2 whichever way it moves."""
+
+    def tokens(self):
+        t = random_tokens(16, 400, vocab_size=8)
+        rng = np.random.default_rng(0)
+        mu = np.where(rng.uniform(size=t.pi.shape) < 0.3, t.pi, t.mu)
+        mu[:, -1] += 1 - mu.sum(-1)  # the last token takes up the difference
+        keep = (mu > 1e-3).all(-1)
+        return tokens(t.pi[keep], mu[keep], t.ids[keep], 3)
+
+    @pytest.mark.parametrize("form", ["full", "lumped"])
+    def test_outward_is_what_a_small_step_does(self, x64, form):
+        t = self.tokens()
+        if form == "full":
+            g = predict_full(np.log(t.pi), np.log(t.mu), t.ids, divergence="tv")
+            ties = dr.tv_tie_rate_full(np.log(t.pi), np.log(t.mu), t.ids)
+            change = lambda s: oracles.DIVERGENCES["tv"](oracles.step(t.pi, t.ids, s), t.mu)  # noqa: E731
+        else:
+            g = on_support(t, divergence="tv", **t.tails)
+            ties = tie_rate(t.log_pi, t.log_mu, t.mask, t.slot, **t.tails)
+            change = lambda s: oracles.lumped("tv", oracles.step(t.pi, t.ids, s), t.mu, t.inside)  # noqa: E731
+        assert (np.asarray(ties) > 1e-4).mean() > 0.3
+        ignored = 0
+        for sign in (1.0, -1.0):
+            rate = (change(sign * 1e-7) - change(0.0)) / 1e-7
+            np.testing.assert_allclose(sign * g + ties, rate, atol=2e-6)
+            clear = np.abs(rate) > 1e-5
+            advantages = np.full(len(t.ids), 2.5 * sign)
+            np.testing.assert_array_equal(dr.is_outward(advantages, g, ties)[clear], (rate > 0)[clear])
+            ignored += (np.asarray(dr.is_outward(advantages, g)) != (rate > 0))[clear].sum()
+        assert ignored > 10  # without the ties the test is wrong
+
+    def test_a_tail_left_out_has_no_tie(self):
+        log_probs, mask = jnp.log(jnp.array([0.5, 0.2])), jnp.array([True, True])
+        none = tie_rate(log_probs, jnp.log(jnp.array([0.4, 0.3])), mask, jnp.array(0), tail="none")
+        assert float(none) == 0
+
+    def test_the_zero_update_grows_tv_in_both_directions(self):
+        t = random_tokens(17, 50)
+        ties = tie_rate(t.log_pi, t.log_pi, t.mask, t.slot, tail="aggregated")
+        g = predict(t.log_pi, t.log_pi, t.mask, t.slot, tail="aggregated", divergence="tv")
+        for advantage in (1.0, -1.0):
+            assert dr.is_outward(jnp.full(50, advantage), g, ties).all()
+        assert not dr.is_outward(jnp.zeros(50), g, ties).any()
+
+
+def test_outward_is_decided_by_signs():
+    tiny = jnp.float32(1e-30)
+    assert dr.is_outward(jnp.full(4, tiny), jnp.array([tiny, -tiny, jnp.nan, jnp.inf])).tolist() == [True, False, False, True]
+    assert not dr.is_outward(jnp.zeros(2), jnp.array([jnp.inf, jnp.nan])).any()
+
+
+def test_ratio_direction_has_the_sign_of_r_minus_one():
+    log_pi = jnp.array([-1.0, -200.0, -jnp.inf, 0.0, -jnp.inf, -1e-8])
+    log_mu = jnp.array([-2.0, -199.0, -3.0, -jnp.inf, -jnp.inf, 0.0])
+    found = jax.jit(dr.ratio_direction)(log_pi, log_mu)
+    assert jnp.sign(found).tolist() == [1, -1, -1, 1, 0, -1] and np.isfinite(found).all()
+
+
+def test_all_problems_are_reported_at_once():
+    ok = jnp.zeros((2, 3)), jnp.zeros((2, 3)), jnp.ones((2, 3), bool), jnp.zeros(2, jnp.int32)
+    with pytest.raises(ValueError) as error:
+        dr.predictive_direction(*ok[:2], jnp.ones((2, 3)), jnp.zeros(3), divergence="wasserstein", tail="even")
+    for part in ("'wasserstein', expected one of 'kl'", "'even', expected one of 'exact'", "support_mask is float32",
+                 "sampled_slot has shape (3,)", "expected (2,)", "sampled_slot is float32"):  # fmt: skip
+        assert part in str(error.value)
+    with pytest.raises(ValueError, match="tail='exact' needs tail_log_sum_sq_pi"):
+        dr.predictive_direction(*ok)
+    with pytest.raises(ValueError, match="tail='uniform' needs vocab_size"):
+        dr.predictive_direction(*ok, tail="uniform")
+    with pytest.raises(ValueError, match="vocab_size is 0"):
+        dr.predictive_direction(*ok, tail="none", vocab_size=0)
+    with pytest.raises(ValueError, match=r"sampled_ids has shape \(3,\).*sampled_ids is float32"):
+        dr.predictive_direction_full(ok[0], ok[1], jnp.zeros(3))
+    with pytest.raises(ValueError, match=r"direction has shape \(3,\), expected \(2,\) as advantages"):
+        dr.is_outward(jnp.zeros(2), jnp.zeros(3))
+
+
+def test_a_slot_out_of_range_is_clipped_into_it():
+    t = random_tokens(18, 20)
+    mask = np.ones_like(t.mask)
+    args = np.nan_to_num(t.log_pi, nan=-5.0), np.nan_to_num(t.log_mu, nan=-5.0), mask
+    far = predict(*args, np.full(20, 99), tail="none")
+    np.testing.assert_array_equal(far, predict(*args, np.full(20, 3), tail="none"))
+
+
+class TestHardTokens:
+    """Float32 against float64: sharpened until one token holds all of the mass but 1e-12."""
+
+    K = 20
+
+    def batch(self, seed: int, count: int, vocab_size: int):
+        """Logits of μ and π in float32: sharpened ×3 or ×8; in half of them one token of the top ones raised by 18."""
+        rng = np.random.default_rng(seed)
+        z_mu = (rng.normal(size=(count, vocab_size)) * rng.uniform(0.5, 3.0, size=(count, 1))).astype(np.float32)
+        ids = np.argmax(z_mu + rng.gumbel(size=z_mu.shape), axis=-1)
+        sharpness = rng.choice([3.0, 8.0], size=(count, 1)).astype(np.float32)
+        z_pi = (z_mu + rng.normal(size=z_mu.shape).astype(np.float32) * np.float32(0.3)) * sharpness
+        top = np.argpartition(-z_mu, self.K, axis=-1)[:, : self.K]
+        raised = np.where(rng.uniform(size=count) < 0.5, ids, top[np.arange(count), rng.integers(self.K, size=count)])
+        lifted = rng.uniform(size=count) < 0.5
+        z_pi[np.arange(count), raised] += np.float32(18) * lifted
+        return z_mu, z_pi, ids, self._slots(z_mu, ids)
+
+    def _slots(self, z_mu, ids):
+        order = np.argpartition(-z_mu, self.K, axis=-1)[:, : self.K]
+        among = (order == ids[:, None]).any(-1)
+        slot = np.where(among, (order == ids[:, None]).argmax(-1), self.K)
+        mask = np.concatenate([np.ones_like(order, bool), ~among[:, None]], axis=-1)
+        return np.concatenate([order, ids[:, None]], axis=-1), mask, slot
+
+    @staticmethod
+    def in_float64(logits, ids, mask):
+        """Cells (slots, then tail) and own masses, each mass as a sum."""
+        weights = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        slots = np.where(mask, np.take_along_axis(weights, ids, axis=-1), 0.0)
+        np.put_along_axis(weights, ids, 0.0, axis=-1)
+        tail, tail_sq = weights.sum(-1), (weights**2).sum(-1)
+        own = np.concatenate([slots, (tail_sq / tail)[:, None]], axis=-1)
+        return np.concatenate([slots, tail[:, None]], axis=-1), own
+
+    def wrong_signs(self, seed: int, count: int, vocab_size: int, floor: float):
+        """Wrong signs by divergence, tokens left out because |G| is below ``floor`` of its terms, and extremes."""
+        z_mu, z_pi, _, (slots, mask, slot) = self.batch(seed, count, vocab_size)
+        of_pi, of_mu = (hard_statistics(z, slots, mask) for z in (z_pi, z_mu))
+        tails = {"tail_log_pi": of_pi.tail_log_mass, "tail_log_mu": of_mu.tail_log_mass}
+        tails["tail_log_sum_sq_pi"] = of_pi.tail_log_sum_sq
+        (pi, own), (mu, _) = (self.in_float64(z, slots, mask) for z in (z_pi, z_mu))
+        wrong, left_out = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0)
+        for name in NAMES:
+            found = np.asarray(predict(of_pi.log_probs, of_mu.log_probs, mask, slot, divergence=name, **tails))
+            for n in range(count):
+                cells = np.append(mask[n], True)
+                exact, scale = oracles.cell_direction(name, pi[n, cells], mu[n, cells], own[n, cells], slot[n] if mask[n, -1] else slot[n])
+                if abs(exact) <= floor * scale:
+                    left_out[name] += 1
+                else:
+                    wrong[name] += np.sign(found[n]) != np.sign(exact)
+        others = np.where(np.arange(self.K + 2) == slot[:, None], 0, pi).sum(-1)
+        return wrong, left_out, others.min(), pi[:, -1].min()
+
+    def test_no_wrong_sign(self):
+        wrong, left_out, least_other, least_tail = self.wrong_signs(0, 300, 5000, floor=2e-6)
+        assert least_other < 1e-6 and least_tail < 1e-12, "the tokens are not hard enough"
+        assert sum(left_out.values()) <= 3, left_out
+        assert not any(wrong.values()), wrong
+
+    @pytest.mark.slow
+    def test_no_wrong_sign_among_ten_thousand(self):
+        total, omitted = dict.fromkeys(NAMES, 0), 0
+        for seed in range(50):
+            wrong, left_out, _, _ = self.wrong_signs(100 + seed, 200, 50_000, floor=2e-6)
+            total = {name: total[name] + wrong[name] for name in NAMES}
+            omitted += sum(left_out.values())
+        assert not any(total.values()), total
+        assert omitted <= 60_000 * 1e-3
+
+    def test_the_oracle_agrees_with_sixty_digits(self):
+        """A few of the hard tokens once more from the definition, in decimal arithmetic."""
+        rng = np.random.default_rng(3)
+        with decimal.localcontext(prec=80):
+            for _ in range(12):
+                z_mu = rng.normal(size=6) * 2
+                z_pi = z_mu * 8
+                z_pi[rng.integers(6)] += 18
+                pi, mu = ([decimal.Decimal(float(x)).exp() for x in z] for z in (z_pi, z_mu))
+                pi, mu = [p / sum(pi) for p in pi], [m / sum(mu) for m in mu]
+                y = int(rng.integers(6))
+                gains = [(a == y) - pi[a] for a in range(6)]
+                h = sum(p * g for p, g in zip(pi, gains, strict=True))
+                exact = sum(pi[a] * (gains[a] - h) * (pi[a] / mu[a]).ln() for a in range(6))
+                probs = [np.array([float(x) for x in xs]) for xs in (pi, mu)]
+                found, _ = oracles.cell_direction("reverse_kl", *probs, probs[0], y)
+                assert found == pytest.approx(float(exact), rel=1e-9, abs=1e-300)
+
+
+@jax.jit
+def hard_statistics(logits, ids, mask):
+    return tail_statistics(logits, ids, mask)
