@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from trustax.training.update import Batch, Fates
+from trustax.training.gradients import Batch, Fates
 from trustax.types import Metric, Rollout, TopK, Transform
 
 
@@ -32,6 +32,7 @@ class TrainState:
 
     ``step`` counts finished rollout batches, ``updates`` optimizer updates (the policy's version). ``stream`` is the
     state of the data iterator after the last *finished* batch; ``evaluations`` holds what was found, by step.
+    ``tokens`` counts trained tokens, ``seconds`` the time spent up to the last save.
     """
 
     params: Any
@@ -42,6 +43,8 @@ class TrainState:
     reference: Any = None
     pending: Pending | None = None
     evaluations: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    tokens: int = 0
+    seconds: float = 0.0
 
 
 def to_checkpoint(state: TrainState) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -52,6 +55,8 @@ def to_checkpoint(state: TrainState) -> tuple[dict[str, Any], dict[str, Any]]:
         "step": state.step,
         "updates": state.updates,
         "evaluations": state.evaluations,
+        "tokens": state.tokens,
+        "seconds": state.seconds,
         "pending": None,
     }
     if state.reference is not None:
@@ -85,10 +90,7 @@ def from_checkpoint(arrays: dict[str, Any], record: dict[str, Any]) -> TrainStat
             done=saved["done"],
             fates=[Fates(**jax.tree.map(jnp.asarray, fates)) for fates in arrays["pending"]["fates"]],
             update_metrics=[
-                {
-                    name: Metric(jnp.float32(total), jnp.float32(weight), kind)
-                    for name, (total, weight, kind) in m.items()
-                }
+                {name: Metric(jnp.float32(total), jnp.float32(weight), kind) for name, (total, weight, kind) in m.items()}
                 for m in saved["update_metrics"]
             ],
             rollout_metrics=saved["rollout_metrics"],
@@ -103,6 +105,8 @@ def from_checkpoint(arrays: dict[str, Any], record: dict[str, Any]) -> TrainStat
         reference=arrays.get("reference"),
         pending=pending,
         evaluations=record["evaluations"],
+        tokens=record["tokens"],
+        seconds=record["seconds"],
     )
 
 
