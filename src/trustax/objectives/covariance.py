@@ -13,7 +13,7 @@ from trustax.objectives.masks import Mask, MaskReading
 from trustax.objectives.ratio import BEHAVIOR, LogRatio
 from trustax.objectives.term import number, outside
 from trustax.objectives.view import TokenView
-from trustax.ops.masked import masked_mean, masked_quantile
+from trustax.ops.masked import masked_mean, select
 from trustax.types import pytree_dataclass
 
 Leaf = Array | float
@@ -26,12 +26,13 @@ def covariance(view: TokenView) -> Float[Array, "*B T"]:
 
 
 def top_covariance(view: TokenView, share: Leaf, among: Bool[Array, "*B T"]) -> Bool[Array, "*B T"]:
-    """The ``share`` of the tokens ``among`` with the largest covariance; none if all are equal."""
+    """The tokens ``among`` with the largest positive covariance: ``max(⌊share·N⌋, 1)`` of them, N all valid tokens."""
     value = covariance(view)
     share = jnp.asarray(share, view.dtype)
-    bound = masked_quantile(value.reshape(-1), among.reshape(-1), 1.0 - share)
-    # A share of 0 chooses nothing and 1 everything; in between the quantile decides.
-    return among & ((value > bound) | (share >= 1.0)) & (share > 0.0)
+    count = jnp.maximum(jnp.floor(share * jnp.sum(view.valid).astype(view.dtype)), 1.0).astype(jnp.int32)
+    ordered = jnp.sort(select(value, among, -jnp.inf).reshape(-1))
+    bound = ordered[ordered.size - count]
+    return among & (value >= bound) & (value > 0.0) & (share > 0.0)
 
 
 @pytree_dataclass
@@ -56,8 +57,5 @@ class CovarianceBand(Mask):
     def __call__(self, view: TokenView) -> MaskReading:
         value = covariance(view)
         inside = view.valid & (value > jnp.asarray(self.low, view.dtype)) & (value < jnp.asarray(self.high, view.dtype))
-        # The share is of all valid tokens: rescale it to the band.
-        tokens, band = jnp.sum(view.valid).astype(view.dtype), jnp.sum(inside).astype(view.dtype)
-        of_band = jnp.minimum(jnp.asarray(self.share, view.dtype) * tokens / jnp.maximum(band, 1.0), 1.0)
-        dropped = top_covariance(view, of_band, inside)
+        dropped = top_covariance(view, self.share, inside)
         return MaskReading(~dropped, dropped, view.valid, jnp.abs(value), view.full(1.0))

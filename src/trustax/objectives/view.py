@@ -77,7 +77,7 @@ def _safe_support(support: Support, valid: Array, dtype: jnp.dtype) -> Support:
 
 def view_of(stats: TokenStats, needs: frozenset[str], *, detach: bool = True) -> TokenView:
     """Select, cast and detach ``stats``; only fields that ``needs`` names can make a token non-finite."""
-    dtype = jnp.promote_types(stats.log_pi.dtype, jnp.float32)
+    dtype = stats.log_pi.dtype if stats.log_pi.dtype.itemsize >= 4 else jnp.dtype(jnp.float32)
     token_mask = stats.token_mask
     required = [stats.log_pi, stats.log_mu, stats.advantages]
     optional = {name: getattr(stats, name) for name in ("log_anchor", "log_ref", "entropy", "divergence_rate")}
