@@ -12,7 +12,8 @@ from trustax.analysis.plots import plot_run
 from trustax.checkpoint.checkpointer import Checkpointer
 from trustax.data import Example, PromptStream
 from trustax.errors import ConfigError, RunInterrupted
-from trustax.evaluation.evaluate import Evaluation, evaluate as run_evaluation
+from trustax.evaluation.evaluate import Evaluation
+from trustax.evaluation.evaluate import evaluate as run_evaluation
 from trustax.experiment.assemble import Parts, build_objective, build_parts, held_out, load_split, warm_started
 from trustax.experiment.config import ExperimentConfig
 from trustax.experiment.interrupts import Interrupts
@@ -20,7 +21,8 @@ from trustax.experiment.recorder import Recorder
 from trustax.experiment.run_folder import RunFolder, versions
 from trustax.experiment.summary import Summary, read_summary
 from trustax.rollouts.samples import sample_records
-from trustax.training.loop import Trainer, train as run_training
+from trustax.training.loop import Trainer
+from trustax.training.loop import train as run_training
 from trustax.training.optimizer import init_optimizer, make_optimizer
 from trustax.training.state import TrainState, from_checkpoint, to_checkpoint
 from trustax.training.update import make_update
@@ -108,9 +110,7 @@ def evaluate(config: ExperimentConfig, *, checkpoint: Path | None) -> Evaluation
     return found
 
 
-def _evaluate(
-    parts: Parts, params: Any, examples: list[Example], keep_going: Callable[[], bool]
-) -> Evaluation | None:
+def _evaluate(parts: Parts, params: Any, examples: list[Example], keep_going: Callable[[], bool]) -> Evaluation | None:
     settings = parts.config.evaluation
     return run_evaluation(
         parts.collector,
@@ -130,9 +130,7 @@ def _initial_state(
     return TrainState(params, init_optimizer(optimizer, params), stream=stream.get_state(), reference=reference)
 
 
-def _restore(
-    checkpointer: Checkpointer, step: int, parts: Parts, optimizer: Any, needs: frozenset[str]
-) -> TrainState:
+def _restore(checkpointer: Checkpointer, step: int, parts: Parts, optimizer: Any, needs: frozenset[str]) -> TrainState:
     params = jax.eval_shape(lambda x: x, parts.params)
     templates: dict[str, Any] = {
         "params": params,

@@ -50,8 +50,8 @@ class OptimizerConfig:
 class TrainConfig:
     """How long, and in what parts. ``steps`` counts rollout batches; each is used by ``minibatches`` updates in turn.
 
-    ``checkpoint_every`` and ``eval_every`` count steps; 0 means at the ends only. A loss or a gradient that is not finite
-    stops the run.
+    ``checkpoint_every`` and ``eval_every`` count steps; 0 means at the ends only. A loss or a gradient that is not
+    finite stops the run.
     """
 
     steps: int

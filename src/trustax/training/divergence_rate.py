@@ -50,9 +50,7 @@ def jvp_of_divergence(
     """The derivative of each token's divergence along a direction in parameter space."""
 
     def divergence(params: Any) -> Float[Array, "B T"]:
-        stats = batch_stats(
-            policy, params, batch, version, needs=objective.needs, differentiable=FROM_LOGITS
-        )
+        stats = batch_stats(policy, params, batch, version, needs=objective.needs, differentiable=FROM_LOGITS)
         return objective.divergence(stats)
 
     _, rates = jax.jvp(divergence, (params,), (tangent,))

@@ -77,9 +77,7 @@ def loss_gradients(
     def loss_sum(params: Any, part: Batch):
         # Entropy is looked at, whether or not the objective asks for it; it then carries no gradient.
         needs = objective.needs | {"entropy"}
-        stats = batch_stats(
-            policy, params, part, version, needs=needs, differentiable=objective.differentiable
-        )
+        stats = batch_stats(policy, params, part, version, needs=needs, differentiable=objective.differentiable)
         out, fates = objective(stats), objective.per_token(stats)
         return out.sum, (out.weight, out.metrics, Fates(fates.keep, fates.divergence))
 

@@ -11,11 +11,9 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from trustax.data.stream import PromptStream
 from trustax.errors import RunError, RunInterrupted
-from trustax.evaluation.evaluate import Evaluation
 from trustax.objectives import ADVANTAGES, Objective
 from trustax.policies.policy import Policy
 from trustax.rollouts.collect import Collector
@@ -23,9 +21,9 @@ from trustax.rollouts.metrics import rollout_metrics
 from trustax.rollouts.samples import sample_records
 from trustax.scoring.score import score
 from trustax.training.config import OptimizerConfig, TrainConfig
+from trustax.training.gradients import Batch, take_prompts
 from trustax.training.optimizer import learning_rate
 from trustax.training.state import Pending, TrainState
-from trustax.training.gradients import Batch, take_prompts
 from trustax.training.update import UpdateResult
 from trustax.types import Metric, Rollout, merge_metrics
 
@@ -38,6 +36,19 @@ class Recorder(Protocol):
     def samples(self, step: int, records: Sequence[dict[str, Any]]) -> None: ...
 
     def evaluation(self, step: int, metrics: dict[str, float], timing: dict[str, float]) -> None: ...
+
+
+class Evaluation(Protocol):
+    """What an evaluation found: two accuracies, and completions as records."""
+
+    @property
+    def sampled(self) -> float: ...
+
+    @property
+    def greedy(self) -> float: ...
+
+    @property
+    def records(self) -> list[dict[str, Any]]: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,8 +200,8 @@ def _stop_on_nonfinite(state: TrainState, metrics: dict[str, Metric]) -> None:
         bad.append(f"log-probs of {int(lost.total)} tokens")
     if bad:
         raise RunError(
-            f"step {state.step}, update {state.updates}: {' and '.join(bad)} are not finite; the run stops and the last "
-            "checkpoint is untouched. Look at metrics.jsonl for what grew before; a lower optimizer.learning_rate or "
+            f"step {state.step}, update {state.updates}: {' and '.join(bad)} are not finite; the run stops and the "
+            "last checkpoint is untouched. Look at metrics.jsonl for what grew before; a lower optimizer.learning_rate or "
             "optimizer.clip_norm is the usual remedy"
         )
 

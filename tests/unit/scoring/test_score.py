@@ -148,7 +148,9 @@ def test_what_stands_behind_the_end_of_a_row_changes_nothing(policy: Policy, par
     mask = np.asarray(rollout.token_mask)
     np.testing.assert_array_equal(np.asarray(one)[mask], np.asarray(other)[mask])
     for mine, theirs in zip(
-        jax.tree.leaves(gradient(policy, params, rollout)), jax.tree.leaves(gradient(policy, params, garbage)), strict=True
+        jax.tree.leaves(gradient(policy, params, rollout)),
+        jax.tree.leaves(gradient(policy, params, garbage)),
+        strict=True,
     ):
         np.testing.assert_array_equal(mine, theirs)
 
@@ -166,7 +168,9 @@ def test_entropy_is_differentiable_only_where_asked(policy: Policy, params, roll
     up, down = (
         mean_entropy(jax.tree.map(lambda p, d, s=s: p + s * d, params, direction), frozenset()) for s in (step, -step)
     )
-    slope = sum(float(jnp.vdot(g, d)) for g, d in zip(jax.tree.leaves(attached), jax.tree.leaves(direction), strict=True))
+    slope = sum(
+        float(jnp.vdot(g, d)) for g, d in zip(jax.tree.leaves(attached), jax.tree.leaves(direction), strict=True)
+    )
     assert float(up - down) / (2 * step) == pytest.approx(slope, rel=2e-2)
 
 

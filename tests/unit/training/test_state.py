@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from trustax.testing.rollouts import random_rollout
-from trustax.training.state import Pending, TrainState, from_checkpoint, to_checkpoint
 from trustax.training.gradients import Batch, Fates
+from trustax.training.state import Pending, TrainState, from_checkpoint, to_checkpoint
 from trustax.types import Metric
 
 
@@ -19,7 +19,9 @@ def pending() -> Pending:
         stream_after={"step": 4},
         done=1,
         fates=[Fates(mask[:3], jnp.where(mask[:3], 0.25, jnp.nan))],
-        update_metrics=[{"a": Metric(jnp.float32(0.1), jnp.float32(3.0)), "b": Metric(jnp.float32(7), jnp.float32(1), "max")}],
+        update_metrics=[
+            {"a": Metric(jnp.float32(0.1), jnp.float32(3.0)), "b": Metric(jnp.float32(7), jnp.float32(1), "max")}
+        ],
         rollout_metrics={"reward/mean": 1 / 3},
         samples=[{"prompt": "1 + 1", "tokens": ["2"]}],
     )

@@ -50,9 +50,7 @@ def assert_trees_close(one, other, atol: float) -> None:
 def test_micro_batches_change_nothing(policy, params, batch: Batch, recipe: str) -> None:
     batch = dataclasses.replace(batch, log_anchor=batch.rollout.log_mu + 0.1, log_ref=batch.rollout.log_mu - 0.1)
     gradients = jax.jit(loss_gradients, static_argnums=0, static_argnames="micro_batches")
-    whole, parts = (
-        gradients(policy, params, objective(recipe), batch, jnp.int32(0), micro_batches=n) for n in (1, 4)
-    )
+    whole, parts = (gradients(policy, params, objective(recipe), batch, jnp.int32(0), micro_batches=n) for n in (1, 4))
     assert float(whole.weight) == pytest.approx(float(parts.weight))
     assert_trees_close(whole.mean(), parts.mean(), atol=1e-6)
     np.testing.assert_array_equal(np.asarray(whole.fates.keep), np.asarray(parts.fates.keep))
