@@ -36,7 +36,10 @@ def check_needs(objective: Objective) -> None:
 def make_update(
     policy: Policy, optimizer: optax.GradientTransformation, *, micro_batches: int
 ) -> Callable[..., UpdateResult]:
-    """Compile ``update(params, opt_state, objective, batch, version, rate, clip_norm)``; params and state are donated."""
+    """Compile ``update(params, opt_state, objective, batch, version, rate, clip_norm)``.
+
+    Parameters and optimizer state are donated: whoever wants to keep the old ones copies them first.
+    """
 
     def update(params, opt_state, objective, batch, version, rate, clip_norm) -> UpdateResult:
         if "divergence_rate" in objective.needs:

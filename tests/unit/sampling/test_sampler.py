@@ -85,7 +85,6 @@ def test_rows_end_with_a_stop_token_or_at_their_length(sampler: Sampler, params)
 def test_what_is_recorded_is_the_distribution_sampled(sampler: Sampler, policy: Policy, params) -> None:
     temperature = 0.7
     found = generate(sampler, params, temperature=temperature)
-    tokens, _ = prompts()
     for row, prompt in enumerate([[5, 6, 7]] * 2 + [[8, 9, 10, 11, 12]] * 2 + [[13]] * 2):
         length = int(found.token_mask[row].sum())
         ids = jnp.array([prompt + found.tokens[row, :length].tolist()])

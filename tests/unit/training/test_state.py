@@ -11,6 +11,10 @@ from trustax.training.state import Pending, TrainState, from_checkpoint, to_chec
 from trustax.types import Metric
 
 
+def metric(total: float, weight: float, *reduction: str) -> Metric:
+    return Metric(np.float32(total), np.float32(weight), *reduction)
+
+
 def pending() -> Pending:
     rollout = random_rollout(prompts=2, group_size=3, prompt_tokens=4, new_tokens=5, vocab_size=11, top_k=3, seed=0)
     mask = rollout.token_mask
