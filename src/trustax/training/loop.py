@@ -201,8 +201,8 @@ def _stop_on_nonfinite(state: TrainState, metrics: dict[str, Metric]) -> None:
     if bad:
         raise RunError(
             f"step {state.step}, update {state.updates}: {' and '.join(bad)} are not finite; the run stops and the "
-            "last checkpoint is untouched. Look at metrics.jsonl for what grew before; a lower optimizer.learning_rate or "
-            "optimizer.clip_norm is the usual remedy"
+            "last checkpoint is untouched. Look at metrics.jsonl for what grew before; a lower "
+            "optimizer.learning_rate or optimizer.clip_norm is the usual remedy"
         )
 
 
