@@ -156,8 +156,9 @@ def test_a_missing_config_file_is_named_with_its_neighbour(tmp_path):
 
 
 def test_overrides_reach_every_section_and_are_typed():
+    before = config()
     changed = apply_overrides(
-        config(),
+        before,
         ["optimizer.learning_rate=1e-5", "seed=3", "objective.hyperparameters.delta=.1", "data.source.digits=2",
          "data.drop_long=true", "data.source.train_size=5", "seed=4", "verifier.options.digits=[1, 2]"],
     )  # fmt: skip
@@ -167,7 +168,7 @@ def test_overrides_reach_every_section_and_are_typed():
     assert dataclasses.asdict(changed.data.source)["digits"] == 2
     assert changed.data.drop_long is True
     assert changed.verifier.options == {"digits": (1, 2)}
-    assert config().objective.hyperparameters == {}  # nothing is changed in place
+    assert before.objective.hyperparameters == {}  # nothing is changed in place
     assert "optimizer.learning_rate: 2e-05 → 1e-05" in diff(config(), changed)
     assert from_json(to_json(changed)) == changed
 
