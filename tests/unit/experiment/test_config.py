@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trustax import objectives, verifiers
 from trustax.errors import ConfigError
 from trustax.evaluation.config import EvalConfig
 from trustax.experiment.config import ExperimentConfig, ObjectiveConfig, check_objective, check_sizes
@@ -96,6 +97,11 @@ def test_the_objective_is_checked_against_its_recipe():
     assert "objective.hyperparameters.detla: pdm_topk_kl has no such hyperparameter; did you mean delta?" in text
     assert "objective.hyperparameters.beta: pdm_topk_kl has no default" in text
     assert "did you mean pdm_topk_kl?" in message(check_objective, ObjectiveConfig("pdm_topk_lk"), recipes)
+
+
+def test_the_defaults_name_what_exists():
+    check_objective(config().objective, objectives.RECIPES)
+    verifiers.build(config().verifier.name, **config().verifier.options)
 
 
 def test_sizes_are_checked_against_the_policy():
