@@ -105,11 +105,10 @@ def _line(record: Mapping[str, Any]) -> str:
 
 
 def _append(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
-    with naming(path):
-        with path.open("a", encoding="utf-8") as file:
-            file.write("".join(map(_line, records)))
-            file.flush()
-            os.fsync(file.fileno())
+    with naming(path), path.open("a", encoding="utf-8") as file:
+        file.write("".join(map(_line, records)))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _finite(metrics: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:
