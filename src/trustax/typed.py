@@ -112,10 +112,8 @@ def _first_that_fits(reader: Any, value: Any, annotation: Any, candidates: Any) 
 def _sequence(value: Any, annotation: Any, origin: type, arguments: tuple[Any, ...]) -> Any:
     if not isinstance(value, list | tuple):
         raise ValueError(_expected(annotation, value))
-    if origin is list or arguments[1:] == (...,):
-        kinds = [arguments[0]] * len(value)
-    else:
-        kinds = list(arguments)
+    any_length = origin is list or arguments[1:] == (...,)
+    kinds = [arguments[0]] * len(value) if any_length else list(arguments)
     if len(kinds) != len(value):
         raise ValueError(_expected(annotation, value))
     return origin(conform(item, kind) for item, kind in zip(value, kinds, strict=True))

@@ -82,6 +82,7 @@ def test_text_that_does_not_fit_is_refused_with_what_was_expected(text, annotati
     [
         ("1e-5", float),
         (True, int),
+        (True, Literal[1, 2]),
         (True, float),
         (1.0, int),
         (float("nan"), float),

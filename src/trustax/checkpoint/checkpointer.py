@@ -230,7 +230,7 @@ def _checked_json(record: dict[str, Any]) -> dict[str, Any]:
 def _writable(leaf: Any) -> Any:
     """A typed key as its data (its type is in the manifest), a Python number as an array."""
     if not isinstance(leaf, jax.Array):
-        return np.array(leaf)  # a copy: the caller may change the original while it is being written
+        return np.asarray(leaf)  # orbax copies host arrays before save returns
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 

@@ -23,8 +23,6 @@ def leaves_by_path(tree: Any) -> dict[Path, Any]:
         path = tuple(_key_name(key) for key in key_path) if key_path else _ROOT
         if any("/" in name for name in path):
             raise ValueError(f"the key in {path} holds a slash, which separates the parts of a path; rename it")
-        if path in leaves:
-            raise ValueError(f"two leaves have the same path {'/'.join(path)!r}; give their containers distinct keys")
         leaves[path] = leaf
     return leaves
 

@@ -20,7 +20,7 @@ from trustax.typed import refuse, type_problems
 class VerifierConfig:
     """Who judges a completion: a verifier's name and its own options."""
 
-    name: str = "number"
+    name: str = "last_number"
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -67,7 +67,7 @@ def test_the_outcome_shows_accuracy_samples_and_masked_tokens():
         evaluation(5, "4+5=", "9", "correct"),
         evaluation(0, "only before", "x", "unparsable"),
         RECORD,
-        RECORD | {"kept": [True] * 4, "completion": "nothing was masked here"},
+        RECORD | {"kept": [True] * 2, "tokens": ["nothing was", " masked"]},
     ]
     out = printed(samples)
     assert "16.0%" in out and "85.0%" in out and "+69.0 points" in out and "-5.0 points" in out

@@ -162,7 +162,7 @@ def test_folders_that_are_not_complete_steps_are_never_the_latest(tmp_path):
 
 def test_the_caller_may_change_or_donate_the_arrays_after_save(tmp_path):
     host = np.ones(4, np.float32)
-    device = jnp.arange(200_000, dtype=jnp.float32)
+    device = jnp.arange(2_000_000, dtype=jnp.float32)
     before = np.array(device)
     increment = jax.jit(lambda x: x + 1.0, donate_argnums=0)
     with Checkpointer(tmp_path) as checkpointer:
@@ -234,12 +234,9 @@ def test_the_record_must_be_strict_json(tmp_path, record):
     assert checkpointer.steps() == []
 
 
-@pytest.mark.parametrize(
-    "bad", [{"a/b": jnp.ones(1)}, {"x": {1: jnp.ones(1), "1": jnp.ones(1)}}], ids=["slash", "twin"]
-)
-def test_ambiguous_paths_are_refused(tmp_path, bad):
-    with Checkpointer(tmp_path) as checkpointer, pytest.raises(ValueError):
-        checkpointer.save(1, {"params": bad}, {})
+def test_ambiguous_paths_are_refused(tmp_path):
+    with Checkpointer(tmp_path) as checkpointer, pytest.raises(ValueError, match="slash"):
+        checkpointer.save(1, {"params": {"a/b": jnp.ones(1)}}, {})
 
 
 def test_keep_and_names_are_checked(tmp_path):

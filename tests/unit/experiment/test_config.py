@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trustax import objectives, verifiers
 from trustax.errors import ConfigError
 from trustax.evaluation.config import EvalConfig
 from trustax.experiment.config import ExperimentConfig, ObjectiveConfig, check_objective, check_sizes
@@ -98,6 +99,11 @@ def test_the_objective_is_checked_against_its_recipe():
     assert "did you mean pdm_topk_kl?" in message(check_objective, ObjectiveConfig("pdm_topk_lk"), recipes)
 
 
+def test_the_defaults_name_what_exists():
+    check_objective(config().objective, objectives.RECIPES)
+    verifiers.build(config().verifier.name, **config().verifier.options)
+
+
 def test_sizes_are_checked_against_the_policy():
     check_sizes(config(), vocab_size=20, context_length=76)
     text = message(check_sizes, config(), vocab_size=19, context_length=75)
@@ -156,8 +162,9 @@ def test_a_missing_config_file_is_named_with_its_neighbour(tmp_path):
 
 
 def test_overrides_reach_every_section_and_are_typed():
+    before = config()
     changed = apply_overrides(
-        config(),
+        before,
         ["optimizer.learning_rate=1e-5", "seed=3", "objective.hyperparameters.delta=.1", "data.source.digits=2",
          "data.drop_long=true", "data.source.train_size=5", "seed=4", "verifier.options.digits=[1, 2]"],
     )  # fmt: skip
@@ -167,7 +174,7 @@ def test_overrides_reach_every_section_and_are_typed():
     assert dataclasses.asdict(changed.data.source)["digits"] == 2
     assert changed.data.drop_long is True
     assert changed.verifier.options == {"digits": (1, 2)}
-    assert config().objective.hyperparameters == {}  # nothing is changed in place
+    assert before.objective.hyperparameters == {}  # nothing is changed in place
     assert "optimizer.learning_rate: 2e-05 → 1e-05" in diff(config(), changed)
     assert from_json(to_json(changed)) == changed
 

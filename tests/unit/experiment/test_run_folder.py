@@ -183,5 +183,5 @@ def test_a_write_that_fails_keeps_the_old_file(tmp_path, monkeypatch):
 
 
 def test_reading_a_folder_without_a_run_says_so(tmp_path):
-    with pytest.raises(ConfigError, match="no config.json"):
+    with pytest.raises(ConfigError, match=r"no config\.json"):
         read_config(tmp_path)
