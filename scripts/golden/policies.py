@@ -17,6 +17,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import gguf
 import numpy as np
 import torch
 import transformers
@@ -137,10 +138,11 @@ def make_smollm2(file: Path) -> None:
         file.parent, **options, quantization_config=quantization, dtype=torch.float32
     ).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, **options)
+    template = gguf.GGUFReader(file).fields["tokenizer.chat_template"].contents()  # which transformers leaves out
     prompts, greedy, margins, records = [], [], [], []
     for i, question in enumerate(QUESTIONS):
         text = tokenizer.apply_chat_template(
-            [{"role": "user", "content": question}], add_generation_prompt=True, tokenize=False
+            [{"role": "user", "content": question}], chat_template=template, add_generation_prompt=True, tokenize=False,
         )
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         continuation, margin = continue_greedily(model, ids, tokenizer.eos_token_id)
