@@ -30,10 +30,7 @@ def attend(
     kv_heads = parts[0].keys.shape[2]
     grouped = queries.reshape(batch, length, kv_heads, heads // kv_heads, channels)
     scores = jnp.concatenate(
-        [
-            jnp.einsum("blnrd,bsnd->bnlrs", grouped, part.keys, preferred_element_type=jnp.float32)
-            for part in parts
-        ],
+        [jnp.einsum("blnrd,bsnd->bnlrs", grouped, part.keys, preferred_element_type=jnp.float32) for part in parts],
         axis=-1,
     ) * jnp.float32(scale)
     if soft_cap is not None:

@@ -1,7 +1,7 @@
 """A policy: pure functions over a parameter tree. Only this package knows that flax stands behind them."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -73,9 +73,9 @@ def build(config: ArchitectureConfig, *, dtype: str = "float32", remat: bool = F
     def init(key: Key[Array, ""]) -> Params:
         return nn.unbox(boxed_init(key))
 
-    def apply(params, tokens, positions, valid, cache, *, routes=None):
+    def apply(params, tokens, positions, valid, cache, *, routes=None) -> tuple[Array, Cache | None, dict[str, Array]]:
         _check_shapes(tokens, positions, valid, cache, routes)
-        hidden, cache = decoder.apply({"params": params}, tokens, positions, valid, cache)
+        hidden, cache = cast(Any, decoder.apply({"params": params}, tokens, positions, valid, cache))
         return hidden, cache, {}
 
     def head_weights(params: Params) -> Float[Array, "V D"]:
