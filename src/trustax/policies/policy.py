@@ -12,7 +12,7 @@ from trustax.policies.config import ArchitectureConfig
 from trustax.policies.decoder import Cache, Decoder
 
 Params = dict[str, Any]
-DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+DTYPES = {name: jnp.dtype(name) for name in ("float32", "bfloat16")}
 
 
 class Apply(Protocol):
@@ -75,7 +75,8 @@ def build(config: ArchitectureConfig, *, dtype: str = "float32", remat: bool = F
 
     def apply(params, tokens, positions, valid, cache, *, routes=None) -> tuple[Array, Cache | None, dict[str, Array]]:
         _check_shapes(tokens, positions, valid, cache, routes)
-        hidden, cache = cast(Any, decoder.apply({"params": params}, tokens, positions, valid, cache))
+        inputs = (jnp.asarray(x) for x in (tokens, positions, valid))  # numpy arrays are welcome
+        hidden, cache = cast(Any, decoder.apply({"params": params}, *inputs, cache))
         return hidden, cache, {}
 
     def head_weights(params: Params) -> Float[Array, "V D"]:

@@ -1,8 +1,10 @@
 """Architecture configs: what they refuse, and how they meet a tokenizer."""
 
+import dataclasses
+
 import pytest
 
-from trustax.policies import ArchitectureConfig, check_tokenizer_fits, tiny_config
+from trustax.policies import ArchitectureConfig, RopeConfig, check_tokenizer_fits, tiny_config
 
 
 def test_all_problems_are_named_at_once():
@@ -11,6 +13,14 @@ def test_all_problems_are_named_at_once():
             vocab_size=4, hidden_size=8, num_layers=0, num_heads=3, num_kv_heads=2, head_dim=3, mlp_size=8,
             context_length=8,
         )  # fmt: skip
+
+
+def test_unknown_choices_are_refused_by_name():
+    # The tests' run-time type check speaks first, the package's own ValueError where there is none.
+    with pytest.raises((ValueError, TypeError), match="yarn"):
+        RopeConfig(scaling="yarn")  # pyright: ignore[reportArgumentType]
+    with pytest.raises((ValueError, TypeError), match="relu"):
+        dataclasses.replace(tiny_config(4), activation="relu")
 
 
 def test_tokenizer_larger_than_the_embedding_is_refused():

@@ -28,11 +28,6 @@ def test_linear_frequencies():
     np.testing.assert_allclose(inverse_frequencies(rope, 8), [0.25, 0.025, 0.0025, 0.00025], rtol=1e-6)
 
 
-def test_unknown_scaling_is_refused():
-    with pytest.raises(ValueError, match="'yarn' is not implemented"):
-        inverse_frequencies(RopeConfig(scaling="yarn"), 8)  # type: ignore[arg-type]
-
-
 def test_scores_depend_on_the_distance_only():
     x = jnp.asarray(np.random.default_rng(0).normal(size=(1, 1, 1, 8)), jnp.float32)
 
