@@ -17,6 +17,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import gguf
 import numpy as np
 import torch
 import transformers
@@ -137,16 +138,22 @@ def make_smollm2(file: Path) -> None:
         file.parent, **options, quantization_config=quantization, dtype=torch.float32
     ).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, **options)
-    prompts, greedy, margins, records = [], [], [], []
+    template = gguf.GGUFReader(file).fields["tokenizer.chat_template"].contents()  # which transformers leaves out
+    texts, prompts, greedy, margins, records = [], [], [], [], []
     for i, question in enumerate(QUESTIONS):
         text = tokenizer.apply_chat_template(
-            [{"role": "user", "content": question}], add_generation_prompt=True, tokenize=False
+            [{"role": "user", "content": question}],
+            chat_template=template,
+            add_generation_prompt=True,
+            tokenize=False,
         )
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        continuation, margin = continue_greedily(model, ids, tokenizer.eos_token_id)
+        continuation, margin = continue_greedily(model, ids)
+        texts.append(text)
         prompts.append(ids)
         greedy.append(continuation)
         margins.append(margin)
+        print(f"{question} → {tokenizer.decode(continuation)!r}", flush=True)
         if i < LOGIT_PROMPTS:
             with torch.no_grad():
                 logits = model(torch.tensor([ids])).logits[0]
@@ -165,18 +172,18 @@ def make_smollm2(file: Path) -> None:
         top_logits=np.stack(columns[3]),
         strided_logits=np.stack(columns[4]),
     )
-    (GOLDEN / "smollm2_questions.json").write_text(json.dumps(QUESTIONS, indent=1) + "\n", encoding="utf-8")
+    (GOLDEN / "smollm2_prompts.json").write_text(json.dumps(texts, indent=1) + "\n", encoding="utf-8")
     print(f"smallest gap between the best and the second token: {min(margins):.4f}")
 
 
-def continue_greedily(model: torch.nn.Module, ids: list[int], eos: int) -> tuple[list[int], float]:
-    """Up to ``CONTINUATION`` tokens, the stop token included, and the smallest gap between first and second choice."""
+def continue_greedily(model: torch.nn.Module, ids: list[int]) -> tuple[list[int], float]:
+    """``CONTINUATION`` tokens, stop tokens or not, and the smallest gap between the first and the second choice."""
     chosen: list[int] = []
-    cache, step, margin = None, torch.tensor([ids]), float("inf")
+    state, step, margin = None, torch.tensor([ids]), float("inf")
     with torch.no_grad():
-        while len(chosen) < CONTINUATION and (not chosen or chosen[-1] != eos):
-            out = model(step, past_key_values=cache, use_cache=True)
-            cache, best = out.past_key_values, torch.topk(out.logits[0, -1], 2)
+        while len(chosen) < CONTINUATION:
+            out = model(step, past_key_values=state, use_cache=True)
+            state, best = out.past_key_values, torch.topk(out.logits[0, -1], 2)
             margin = min(margin, float(best.values[0] - best.values[1]))
             chosen.append(int(best.indices[0]))
             step = torch.tensor([chosen[-1:]])

@@ -22,6 +22,8 @@ NAMES = sorted(folder.name for folder in GOLDEN.iterdir() if folder.is_dir())
 PADDED = 32  # every test uses sequences of this length, so that a family is compiled once
 
 family = pytest.mark.parametrize("name", NAMES)
+# Gradients compile slowly: one model per set of parameters is enough for them.
+gradient_family = pytest.mark.parametrize("name", ["gemma2", "gemma3", "llama", "qwen2_window", "qwen3"])
 
 
 class Golden(NamedTuple):
@@ -131,7 +133,7 @@ def test_a_row_does_not_see_its_neighbours(name):
         np.testing.assert_array_equal(alone[row, 8:], both[row, 8:])
 
 
-@family
+@gradient_family
 def test_causality_by_gradients(name):
     """Logits up to position 11 have no gradient w.r.t. what later tokens embed to; logits of position 12 do."""
     g = golden(name)
@@ -145,7 +147,7 @@ def test_causality_by_gradients(name):
     assert np.all(moved[12:] == 0)
 
 
-@family
+@gradient_family
 def test_rows_without_a_token_are_finite_in_value_and_gradient(name):
     g = golden(name)
     tokens, positions, valid = padded(g.tokens, 8)
@@ -155,7 +157,7 @@ def test_rows_without_a_token_are_finite_in_value_and_gradient(name):
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(everything))
 
 
-@family
+@gradient_family
 def test_an_uncounted_row_has_no_gradient(name):
     g = golden(name)
     tokens, positions, valid = padded(g.tokens, 8)
@@ -167,7 +169,7 @@ def test_an_uncounted_row_has_no_gradient(name):
         np.testing.assert_array_equal(one, other)
 
 
-@family
+@gradient_family
 def test_every_parameter_matters(name):
     g = golden(name)
     tokens, positions, valid = padded(g.tokens, 0)

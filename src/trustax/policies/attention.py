@@ -3,6 +3,9 @@
 ``L`` new tokens, ``S`` cached slots, ``N`` key/value heads of ``R`` query heads each, ``Hd`` channels per head.
 """
 
+import functools
+import itertools
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -30,22 +33,19 @@ def attend(
     kv_heads = parts[0].keys.shape[2]
     grouped = queries.reshape(batch, length, kv_heads, heads // kv_heads, channels)
     scores = jnp.concatenate(
-        [
-            jnp.einsum("blnrd,bsnd->bnlrs", grouped, part.keys, preferred_element_type=jnp.float32)
-            for part in parts
-        ],
+        [jnp.einsum("blnrd,bsnd->bnlrs", grouped, part.keys, preferred_element_type=jnp.float32) for part in parts],
         axis=-1,
     ) * jnp.float32(scale)
     if soft_cap is not None:
         scores = jnp.float32(soft_cap) * jnp.tanh(scores / jnp.float32(soft_cap))
     mask = jnp.concatenate([part.mask for part in parts], axis=-1)[:, None, :, None, :]
     weights = masked_softmax(scores, mask).astype(queries.dtype)
-    out, start = None, 0
-    for part in parts:
-        stop = start + part.keys.shape[1]
-        piece = jnp.einsum("bnlrs,bsnd->blnrd", weights[..., start:stop], part.values)
-        out, start = piece if out is None else out + piece, stop
-    return out.reshape(batch, length, heads, channels)
+    ends = list(itertools.accumulate(part.keys.shape[1] for part in parts))
+    pieces = [
+        jnp.einsum("bnlrs,bsnd->blnrd", share, part.values)
+        for share, part in zip(jnp.split(weights, ends[:-1], axis=-1), parts, strict=True)
+    ]
+    return functools.reduce(jnp.add, pieces).reshape(batch, length, heads, channels)
 
 
 def masked_softmax(scores: Float[Array, "... S"], mask: Bool[Array, "... S"]) -> Float[Array, "... S"]:

@@ -5,7 +5,7 @@ feed-forward.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Literal, get_args
 
 RopeScaling = Literal["none", "linear", "llama3"]
 Activation = Literal["silu", "gelu_tanh"]
@@ -21,6 +21,10 @@ class RopeConfig:
     low_frequency_factor: float = 1.0
     high_frequency_factor: float = 4.0
     original_context_length: int = 8192
+
+    def __post_init__(self) -> None:
+        if self.scaling not in get_args(RopeScaling):
+            raise ValueError(f"rope scaling {self.scaling!r} is not implemented; known: {get_args(RopeScaling)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +85,8 @@ class ArchitectureConfig:
             problems.append(f"layer_windows has {len(self.layer_windows)} entries for {self.num_layers} layers")
         if any(window is not None and window < 1 for window in self.layer_windows):
             problems.append(f"a window must be at least 1 or None, got {self.layer_windows}")
+        if self.activation not in get_args(Activation):
+            problems.append(f"activation {self.activation!r} is not implemented; known: {get_args(Activation)}")
         if problems:
             raise ValueError("architecture: " + "; ".join(problems))
 

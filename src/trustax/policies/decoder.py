@@ -4,7 +4,7 @@ Every parameter names its logical axes where it is declared. Parameters are floa
 are used; norms' statistics, rotary angles, attention's softmax and logits are float32 whatever ``dtype`` is.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,8 @@ class RMSNorm(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
         initial = nn.initializers.zeros_init() if self.plus_one else nn.initializers.ones_init()
-        scale = self.param("scale", nn.with_logical_partitioning(initial, (self.axis,)), (x.shape[-1],), jnp.float32)
+        named = nn.with_logical_partitioning(initial, (self.axis,))
+        scale = cast(Array, self.param("scale", named, (x.shape[-1],), jnp.float32))
         wide = x.astype(jnp.float32)
         normed = wide * jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + jnp.float32(self.eps))
         scale = scale + 1.0 if self.plus_one else scale
@@ -93,9 +94,8 @@ class Attention(nn.Module):
         scale = config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale
         out = attend(queries, parts, scale=scale, soft_cap=config.attention_soft_cap)
         out = out.reshape(batch, length, config.num_heads * config.head_dim)
-        return dense(
-            config.hidden_size, ("heads", "embed"), self.dtype, name="output", scale=_residual_scale(config)
-        )(out), (keys, values)
+        output = dense(config.hidden_size, ("heads", "embed"), self.dtype, name="output", scale=_residual_scale(config))
+        return output(out), (keys, values)
 
 
 class MLP(nn.Module):
@@ -109,9 +109,8 @@ class MLP(nn.Module):
         config = self.config
         gate = dense(config.mlp_size, ("embed", "mlp"), self.dtype, name="gate")(x)
         up = dense(config.mlp_size, ("embed", "mlp"), self.dtype, name="up")(x)
-        return dense(config.hidden_size, ("mlp", "embed"), self.dtype, name="down", scale=_residual_scale(config))(
-            ACTIVATIONS[config.activation](gate) * up
-        )
+        down = dense(config.hidden_size, ("mlp", "embed"), self.dtype, name="down", scale=_residual_scale(config))
+        return down(ACTIVATIONS[config.activation](gate) * up)
 
 
 class Block(nn.Module):
@@ -159,7 +158,7 @@ class Decoder(nn.Module):
     ) -> tuple[Float[Array, "B L D"], Cache | None]:
         config = self.config
         table = nn.with_logical_partitioning(nn.initializers.normal(0.02), ("vocab", "embed"))
-        embedding = self.param("embedding", table, (config.rows, config.hidden_size), jnp.float32)
+        embedding = cast(Array, self.param("embedding", table, (config.rows, config.hidden_size), jnp.float32))
         if not config.tie_embeddings:
             self.param("head", table, (config.rows, config.hidden_size), jnp.float32)
         x = jnp.take(embedding, tokens, axis=0, mode="clip").astype(self.dtype)
@@ -175,7 +174,7 @@ class Decoder(nn.Module):
             block,
             variable_axes={"params": 0},
             split_rngs={"params": True},
-            in_axes=(0, 0, nn.broadcast),
+            in_axes=cast(Any, (0, 0, nn.broadcast)),
             length=config.num_layers,
             metadata_params={nn.PARTITION_NAME: "layers"},
         )(config, self.dtype, name="layers")

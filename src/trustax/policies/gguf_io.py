@@ -128,7 +128,7 @@ def _config(path: Path, metadata: dict[str, Any], stored: dict[str, Stored]) -> 
         problems.append("missing tensor token_embd.weight")
     if problems:
         raise ValueError(f"{path}: this GGUF file is not understood:\n  " + "\n  ".join(problems))
-    sizes = {ours: int(metadata[theirs]) for theirs, ours in SIZES.items()}
+    sizes: dict[str, Any] = {ours: int(metadata[theirs]) for theirs, ours in SIZES.items()}
     head_dim = int(metadata.get("llama.attention.key_length", sizes["hidden_size"] // sizes["num_heads"]))
     partial = {
         key: metadata[key]

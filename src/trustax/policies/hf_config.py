@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trustax.policies.config import ArchitectureConfig, RopeConfig
+from trustax.policies.config import Activation, ArchitectureConfig, RopeConfig
 
 Json = dict[str, Any]
 
 # Fields with no influence on the network.
 IGNORED = frozenset(
-    "architectures model_type dtype torch_dtype transformers_version _name_or_path use_cache initializer_range "
-    "pretraining_tp bos_token_id eos_token_id pad_token_id cache_implementation".split()
-)
+    ("architectures", "model_type", "dtype", "torch_dtype", "transformers_version", "_name_or_path", "use_cache",
+     "initializer_range", "pretraining_tp", "bos_token_id", "eos_token_id", "pad_token_id", "cache_implementation")
+)  # fmt: skip
 # Fields that are implemented for one value only; a field with another value is refused.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "attention_bias": (False,),
@@ -37,7 +37,7 @@ SIZES = {
 }
 ROPE = ("rope_theta", "rope_scaling", "rope_parameters")
 COMMON = (*SIZES, *ROPE, "num_key_value_heads", "head_dim", "rms_norm_eps", "tie_word_embeddings")
-ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+ACTIVATIONS: dict[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 SLIDING, FULL = "sliding_attention", "full_attention"
 REQUIRED = object()
 
@@ -225,6 +225,9 @@ def _field_problems(raw: Json, family: Family, defaults: Json) -> list[str]:
 
 def _ropes(raw: Json, family: Family) -> tuple[RopeConfig, RopeConfig | None]:
     """The rotary settings, and those of the layers with a window where the family has its own for them."""
+    for name in ("rope_parameters", "rope_scaling"):
+        if not isinstance(raw.get(name), dict | None):
+            raise ValueError(f"rope settings must be an object, got {raw[name]!r}")
     new = raw.get("rope_parameters")
     if new is None:
         theta = raw.get("rope_theta", family.theta)
@@ -259,6 +262,7 @@ ROPE_FIELDS = {
 
 
 def _rope(raw: Json) -> RopeConfig:
+    """Rotary settings from one flat object of either layout."""
     kinds = {raw[name] for name in ("rope_type", "type") if name in raw}
     if len(kinds) > 1:
         raise ValueError(f"rope settings name two types, {sorted(kinds)}")

@@ -1,7 +1,7 @@
 """A policy: pure functions over a parameter tree. Only this package knows that flax stands behind them."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from trustax.policies.config import ArchitectureConfig
 from trustax.policies.decoder import Cache, Decoder
 
 Params = dict[str, Any]
-DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+DTYPES = {name: jnp.dtype(name) for name in ("float32", "bfloat16")}
 
 
 class Apply(Protocol):
@@ -73,9 +73,10 @@ def build(config: ArchitectureConfig, *, dtype: str = "float32", remat: bool = F
     def init(key: Key[Array, ""]) -> Params:
         return nn.unbox(boxed_init(key))
 
-    def apply(params, tokens, positions, valid, cache, *, routes=None):
+    def apply(params, tokens, positions, valid, cache, *, routes=None) -> tuple[Array, Cache | None, dict[str, Array]]:
         _check_shapes(tokens, positions, valid, cache, routes)
-        hidden, cache = decoder.apply({"params": params}, tokens, positions, valid, cache)
+        inputs = (jnp.asarray(x) for x in (tokens, positions, valid))  # numpy arrays are welcome
+        hidden, cache = cast(Any, decoder.apply({"params": params}, *inputs, cache))
         return hidden, cache, {}
 
     def head_weights(params: Params) -> Float[Array, "V D"]:

@@ -16,10 +16,8 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> np.ndarray:
         scaled = plain
     elif rope.scaling == "linear":
         scaled = plain / rope.factor
-    elif rope.scaling == "llama3":
-        scaled = _llama3_frequencies(plain, rope)
     else:
-        raise ValueError(f"rope scaling {rope.scaling!r} is not implemented; known: none, linear, llama3")
+        scaled = _llama3_frequencies(plain, rope)
     return scaled.astype(np.float32)
 
 

@@ -1,5 +1,6 @@
 """Read safetensors, single or sharded: headers first, then one tensor at a time. Never pickle."""
 
+import itertools
 import json
 import math
 import struct
@@ -108,7 +109,7 @@ def _read_header(path: Path) -> dict[str, Stored]:
             spans.append((begin, end, name))
             stored[name] = Stored(shape, _reader(path, start + begin, shape, np.dtype(DTYPES[dtype])))
     spans.sort()
-    problems += [f"{b[2]}: overlaps {a[2]}" for a, b in zip(spans, spans[1:], strict=False) if b[0] < a[1]]
+    problems += [f"{b[2]}: overlaps {a[2]}" for a, b in itertools.pairwise(spans) if b[0] < a[1]]
     if problems:
         raise ValueError("; ".join(problems))
     return stored
