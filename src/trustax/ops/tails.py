@@ -114,6 +114,8 @@ def tail_state(
     ids, mask = jnp.asarray(ids), jnp.asarray(mask)
     _check(logits, ids, mask)
     size = logits.shape[-1]
+    if size == 0:
+        return TailState(moments(logits), jnp.full(ids.shape, -jnp.inf, logits.dtype))
     local = ids - jnp.asarray(offset, ids.dtype)
     here = mask & (local >= 0) & (local < size)
     safe = jnp.where(here, local, jnp.zeros_like(local))

@@ -51,16 +51,18 @@ def test_golden_support_directions(x64, golden, dtype, tolerance):
         np.testing.assert_allclose(found[rows], expected["uniform"][rows], rtol=0, atol=tolerance)
     for name in ("kl", "reverse_kl", "tv"):
         found = predict(*support, divergence=name, sum_sq_pi=sum_sq)
+        # The stored numbers have 8 decimals and come from finite differences: token F's KL is off by 3e-8 (its exact
+        # value is the one above, 1.3184e-4).
         eight_decimals = [e["direction_lumped_exact"][name] for e in golden.expected]
-        np.testing.assert_allclose(found, eight_decimals, rtol=0, atol=max(tolerance, 0.51e-8))
+        np.testing.assert_allclose(found, eight_decimals, rtol=0, atol=max(tolerance, 3.1e-8))
 
 
 def away_from_kinks(t: Tokens, size: float) -> np.ndarray:
-    """Tokens where no cell of TV passes a tie within the step."""
-    cells = [oracles.lump(x, t.inside) for x in (t.pi, t.mu)]
-    near = np.abs(cells[0] - cells[1]) < 2 * size
-    every = np.abs(t.pi - t.mu) < 2 * size
-    return ~((near & (cells[0] > 0)).any(-1) | every.any(-1))
+    """Tokens where no cell of TV passes a tie within the step: no cell changes by more than a factor e^(2·size)."""
+    present = np.concatenate([t.inside, np.ones((len(t.ids), 1), bool)], axis=-1)
+    lumped = [np.log(np.where(present, oracles.lump(x, t.inside), 1.0)) for x in (t.pi, t.mu)]
+    tied = np.abs(lumped[0] - lumped[1]) < 2 * size
+    return ~((tied & present).any(-1) | (np.abs(np.log(t.pi / t.mu)) < 2 * size).any(-1))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -128,7 +130,9 @@ def test_an_impossible_sum_of_squares_is_clipped(x64):
 def test_expectations_of_the_direction(x64):
     t = random_tokens(6, 300)
     for name in NAMES:
-        every = np.stack([predict_full(np.log(t.pi), np.log(t.mu), np.full(300, y), divergence=name) for y in range(12)])
+        every = np.stack(
+            [predict_full(np.log(t.pi), np.log(t.mu), np.full(300, y), divergence=name) for y in range(12)]
+        )
         np.testing.assert_allclose((t.pi * every.T).sum(-1), 0, atol=1e-10 * max(1, np.abs(every).max()))
         if name == "kl":
             np.testing.assert_allclose((t.mu * every.T).sum(-1), -((t.pi - t.mu) ** 2).sum(-1), atol=1e-13)
@@ -164,6 +168,7 @@ def test_binary_divergences_make_prediction_and_ratio_the_same(x64):
     rows = np.arange(2000)
     ratio = np.asarray(dr.ratio_direction(np.log(t.pi)[rows, t.ids], np.log(t.mu)[rows, t.ids]))
     for name in NAMES:
+
         def binary(p, name=name):
             return oracles.DIVERGENCES[name](oracles.binary(p, t.ids), oracles.binary(t.mu, t.ids))
 
@@ -177,10 +182,13 @@ def test_tails_are_ordered(x64):
     t = random_tokens(10, 4000)
     head = on_support(t, tail="none", **t.tails)
     uniform, exact, aggregated = (
-        np.asarray(on_support(t, tail=tail, vocab_size=12, **t.tails) - head) for tail in ("uniform", "exact", "aggregated")
+        np.asarray(on_support(t, tail=tail, vocab_size=12, **t.tails) - head)
+        for tail in ("uniform", "exact", "aggregated")
     )
     clear = np.abs(aggregated) > 1e-12
-    assert (np.sign(uniform) == np.sign(aggregated))[clear].all() and (np.sign(exact) == np.sign(aggregated))[clear].all()
+    assert (np.sign(uniform) == np.sign(aggregated))[clear].all() and (np.sign(exact) == np.sign(aggregated))[
+        clear
+    ].all()
     assert (np.abs(uniform) <= np.abs(exact) + 1e-15).all() and (np.abs(exact) <= np.abs(aggregated) + 1e-15).all()
 
 
@@ -203,18 +211,22 @@ def test_error_bounds_of_the_tail_estimators(x64):
     assert (np.abs(error["exact"]) <= mu_t * (largest - least) * conditional.sum(-1) / 2 + eps).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_equal_policies_give_exactly_zero(name):
+# Divergence and tail are independent: every divergence with one tail, and two of them with every tail.
+PAIRS = [(name, "exact") for name in NAMES] + [(name, tail) for name in ("kl", "reverse_kl") for tail in TAILS[1:]]
+EACH_PAIR = pytest.mark.parametrize(("name", "tail"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
+
+
+@EACH_PAIR
+def test_equal_policies_give_exactly_zero(name, tail):
     t = random_tokens(12, 200, vocab_size=40, k=8)
-    for dtype in (jnp.float32, jnp.bfloat16):
-        log_pi = jnp.asarray(t.log_pi, dtype)
-        stored = {"tail_log_pi": jnp.asarray(t.tails["tail_log_pi"], dtype)}
-        stored |= {"tail_log_mu": stored["tail_log_pi"], "tail_log_sum_sq_pi": jnp.full(200, -5, dtype)}
-        assert not predict_full(jnp.log(jnp.asarray(t.pi, dtype)), jnp.log(jnp.asarray(t.pi, dtype)), t.ids, divergence=name).any()
-        for tail in TAILS:
-            for tails in (stored, {"sum_sq_pi": jnp.full(200, 0.1)}):
-                g = predict(log_pi, log_pi, t.mask, t.slot, divergence=name, tail=tail, vocab_size=40, **tails)
-                assert not g.any() and g.dtype == jnp.float32
+    log_pi, tail_log_pi = (jnp.asarray(x, jnp.bfloat16) for x in (t.log_pi, t.tails["tail_log_pi"]))
+    stored = {"tail_log_pi": tail_log_pi, "tail_log_mu": tail_log_pi, "tail_log_sum_sq_pi": jnp.full(200, -5.0)}
+    for tails in (stored, {"sum_sq_pi": jnp.full(200, 0.1)}):
+        g = predict(log_pi, log_pi, t.mask, t.slot, divergence=name, tail=tail, vocab_size=40, **tails)
+        assert not g.any() and g.dtype == jnp.float32
+    if tail == "exact":
+        log_probs = jnp.log(jnp.asarray(t.pi, jnp.float32))
+        assert not predict_full(log_probs, log_probs, t.ids, divergence=name).any()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -233,7 +245,9 @@ def test_what_stands_in_an_invalid_slot_changes_nothing_bit_for_bit(name):
         return jax.grad(total, argnums=(0, 1), has_aux=True)(log_pi, log_mu)
 
     def run(fill, tails):
-        return value_and_grads(*[jnp.asarray(np.where(mask, x, fill), jnp.float32) for x in (t.log_pi, t.log_mu)], tails)
+        return value_and_grads(
+            *[jnp.asarray(np.where(mask, x, fill), jnp.float32) for x in (t.log_pi, t.log_mu)], tails
+        )
 
     for stored in (tails, {"sum_sq_pi": jnp.full(60, 0.2)}):
         clean = run(-1.0, stored)
@@ -245,37 +259,38 @@ def test_what_stands_in_an_invalid_slot_changes_nothing_bit_for_bit(name):
     assert sampled_invalid.sum() > 5 and not np.asarray(clean[1])[sampled_invalid].any()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_padding_row_with_junk_tails_is_zero(name):
-    junk = jnp.full((3, 4), jnp.nan)
-    for tail in TAILS:
-        stored = {k: jnp.full(3, jnp.nan) for k in ("tail_log_pi", "tail_log_mu", "tail_log_sum_sq_pi")}
-        g = predict(junk, junk, jnp.zeros((3, 4), bool), jnp.full(3, 3), divergence=name, tail=tail, vocab_size=9, **stored)
-        assert not np.asarray(g).any()
+@EACH_PAIR
+def test_a_padding_row_with_junk_tails_is_zero(name, tail):
+    junk, nowhere = jnp.full((3, 4), jnp.nan), jnp.zeros((3, 4), bool)
+    stored = {k: jnp.full(3, jnp.nan) for k in ("tail_log_pi", "tail_log_mu", "tail_log_sum_sq_pi")}
+    g = predict(junk, junk, nowhere, jnp.full(3, 3), divergence=name, tail=tail, vocab_size=9, **stored)
+    assert not np.asarray(g).any()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_empty_tail_adds_nothing(x64, name):
+@EACH_PAIR
+def test_an_empty_tail_adds_nothing(x64, name, tail):
     t = random_tokens(14, 100, vocab_size=4, k=4)
-    full = predict_full(np.log(t.pi), np.log(t.mu), t.ids, divergence=name)
+    full = oracles.direction(name, t.pi, t.mu, t.ids)
     nothing = np.full(100, -np.inf)
     stored = {"tail_log_pi": nothing, "tail_log_mu": nothing, "tail_log_sum_sq_pi": nothing}
-    for tail in TAILS:
-        for tails in (stored, {"sum_sq_pi": (t.pi**2).sum(-1)}):  # by their mass, and by N = V − |S| = 0
-            g = on_support(t, divergence=name, tail=tail, vocab_size=4, **tails)
-            np.testing.assert_allclose(g, full, rtol=1e-9, atol=1e-12)
+    for tails in (stored, {"sum_sq_pi": (t.pi**2).sum(-1)}):  # by their mass, and by N = V − |S| = 0
+        g = on_support(t, divergence=name, tail=tail, vocab_size=4, **tails)
+        np.testing.assert_allclose(g, full, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_probabilities_of_zero_give_a_finite_direction(name):
+def test_probabilities_of_zero_give_a_finite_direction(x64, name):
+    pi, mu = np.array([0.0, 0.4, 0.6, 0.0]), np.array([0.5, 0.5, 0.0, 0.0])
     with np.errstate(divide="ignore"):
-        pi, mu = np.log(np.array([0.0, 0.4, 0.6, 0.0])), np.log(np.array([0.5, 0.5, 0.0, 0.0]))
-    for y in range(4):
-        g = float(predict_full(pi, mu, np.array(y), divergence=name))
-        assert np.isfinite(g)
-        if y == 0:
-            assert g == 0 or name == "kl"  # a token without mass does not move; the KL has its limit, −μ_y + …
-    assert float(predict_full(pi, mu, np.array(1), divergence="reverse_kl")) < -1  # mass leaves where μ = 0
+        logs = [np.tile(np.log(x), (4, 1)) for x in (pi, mu)]
+    found = predict_full(*logs, np.arange(4), divergence=name)
+    assert np.isfinite(found).all()
+    if name in ("reverse_kl", "chi2"):  # D is infinite where μ = 0 < π: only whether mass goes there matters
+        into_third = oracles.mass_rates(np.tile(pi, (4, 1)), np.arange(4))[:, 2]
+        np.testing.assert_array_equal(np.sign(found), np.sign(into_third))
+    else:
+        expected = [oracles.direction(name, pi + 1e-40, mu + 1e-40, np.array(y)) for y in range(4)]
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -293,7 +308,10 @@ class TestTies:
         rng = np.random.default_rng(0)
         mu = np.where(rng.uniform(size=t.pi.shape) < 0.3, t.pi, t.mu)
         mu[:, -1] += 1 - mu.sum(-1)  # the last token takes up the difference
-        keep = (mu > 1e-3).all(-1)
+        built = tokens(t.pi, mu, t.ids, 3)
+        cells = [np.concatenate([x, oracles.lump(x, built.inside)], axis=-1) for x in (t.pi, mu)]
+        distance = np.abs(cells[0] - cells[1])  # tied, or clearly not: a rounding error apart is neither
+        keep = (mu > 1e-3).all(-1) & ((distance == 0) | (distance > 1e-5)).all(-1)
         return tokens(t.pi[keep], mu[keep], t.ids[keep], 3)
 
     @pytest.mark.parametrize("form", ["full", "lumped"])
@@ -302,11 +320,11 @@ class TestTies:
         if form == "full":
             g = predict_full(np.log(t.pi), np.log(t.mu), t.ids, divergence="tv")
             ties = dr.tv_tie_rate_full(np.log(t.pi), np.log(t.mu), t.ids)
-            change = lambda s: oracles.DIVERGENCES["tv"](oracles.step(t.pi, t.ids, s), t.mu)  # noqa: E731
+            change = lambda s: oracles.DIVERGENCES["tv"](oracles.step(t.pi, t.ids, s), t.mu)
         else:
             g = on_support(t, divergence="tv", **t.tails)
             ties = tie_rate(t.log_pi, t.log_mu, t.mask, t.slot, **t.tails)
-            change = lambda s: oracles.lumped("tv", oracles.step(t.pi, t.ids, s), t.mu, t.inside)  # noqa: E731
+            change = lambda s: oracles.lumped("tv", oracles.step(t.pi, t.ids, s), t.mu, t.inside)
         assert (np.asarray(ties) > 1e-4).mean() > 0.3
         ignored = 0
         for sign in (1.0, -1.0):
@@ -334,7 +352,12 @@ class TestTies:
 
 def test_outward_is_decided_by_signs():
     tiny = jnp.float32(1e-30)
-    assert dr.is_outward(jnp.full(4, tiny), jnp.array([tiny, -tiny, jnp.nan, jnp.inf])).tolist() == [True, False, False, True]
+    assert dr.is_outward(jnp.full(4, tiny), jnp.array([tiny, -tiny, jnp.nan, jnp.inf])).tolist() == [
+        True,
+        False,
+        False,
+        True,
+    ]
     assert not dr.is_outward(jnp.zeros(2), jnp.array([jnp.inf, jnp.nan])).any()
 
 
@@ -420,7 +443,7 @@ class TestHardTokens:
             found = np.asarray(predict(of_pi.log_probs, of_mu.log_probs, mask, slot, divergence=name, **tails))
             for n in range(count):
                 cells = np.append(mask[n], True)
-                exact, scale = oracles.cell_direction(name, pi[n, cells], mu[n, cells], own[n, cells], slot[n] if mask[n, -1] else slot[n])
+                exact, scale = oracles.cell_direction(name, pi[n, cells], mu[n, cells], own[n, cells], slot[n])
                 if abs(exact) <= floor * scale:
                     left_out[name] += 1
                 else:
