@@ -4,6 +4,8 @@ Values at masked positions are replaced by neutral ones here, before any arithme
 through. A token whose own numbers are not finite leaves the loss and is counted.
 """
 
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -11,6 +13,8 @@ from jaxtyping import Array, Bool, Float, Int
 from trustax.ops.masked import select
 from trustax.ops.ratios import positions
 from trustax.types import Support, TokenStats, pytree_dataclass, static_field
+
+Value = TypeVar("Value")
 
 
 @pytree_dataclass
@@ -117,7 +121,7 @@ def view_of(stats: TokenStats, needs: frozenset[str], *, detach: bool = True) ->
     return view
 
 
-def required(value: Array | None, name: str) -> Array:
+def required(value: Value | None, name: str) -> Value:
     """``value``, or an error naming the statistic that is missing (checked before, so only a direct call gets here)."""
     if value is None:
         raise ValueError(f"the statistics lack {name!r}: ask the scorer for it (score(..., needs=objective.needs))")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from trustax.ops.tails import tail_statistics
@@ -73,9 +74,9 @@ class Sampler:
     def __call__(
         self,
         params: Params,
-        prompt_tokens: Int[Array, "P Tp"],
-        prompt_valid: Bool[Array, "P Tp"],
-        prompt_index: Int[Array, "B"],
+        prompt_tokens: Int[Array | np.ndarray, "P Tp"],
+        prompt_valid: Bool[Array | np.ndarray, "P Tp"],
+        prompt_index: Int[Array | np.ndarray, "B"],
         keys: Key[Array, "B"],
         transform: Transform,
     ) -> Generation:

@@ -48,7 +48,7 @@ def apply_update(
     clip_norm: Float[Array, ""],
 ) -> Update:
     """Clip the gradient once by its global norm, step the optimizer, move the parameters."""
-    norm = optax.global_norm(grads)
+    norm = optax.tree.norm(grads)
     scale = jnp.minimum(1.0, clip_norm / jnp.maximum(norm, jnp.finfo(jnp.float32).tiny))
     grads = jax.tree.map(lambda g: g * scale.astype(g.dtype), grads)
     with jax.numpy_dtype_promotion("standard"):
