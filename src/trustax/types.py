@@ -72,7 +72,7 @@ class Transform:
     arg-max; the reported log-probs are then still those of the tempered distribution.
     """
 
-    temperature: Float[Array, ""] | float = 1.0
+    temperature: Float[Array, ""] | float | int = 1.0
     greedy: bool = static_field(default=False)
 
 

@@ -1,11 +1,23 @@
 """What every function of ops does with its arguments before it computes: one float dtype, and shapes that agree."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array
+
+TokenLike: TypeAlias = Any
+"""[...]: one number a token. The ``*Like`` names say what an argument must be, but no type checker looks at it: the
+functions take JAX and numpy arrays and numbers, and report everything that does not fit in one error themselves."""
+SlotsLike: TypeAlias = Any
+"""[..., S]: one number a slot of the support."""
+MaskLike: TypeAlias = Any
+"""[..., S] or [...], boolean."""
+IdsLike: TypeAlias = Any
+"""[...] or [..., S], integers."""
+LogProbsLike: TypeAlias = Any
+"""[..., V]: the whole vocabulary."""
 
 
 def as_floats(**named: ArrayLike | None) -> tuple[Any, ...]:

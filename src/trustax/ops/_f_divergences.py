@@ -16,14 +16,14 @@ from jaxtyping import Array, Float
 
 from trustax.ops._cells import smallest_log_mass
 
-LogMass = Float[Array, "*B C"]
+LogMass = Float[Array, "*C"]
 
 
 class FDivergence(NamedTuple):
     """One row of the table. ``slope`` is π·φ, finite for every pair of masses, 0 included."""
 
-    cell: Callable[[LogMass, LogMass], Float[Array, "*B C"]]
-    slope: Callable[[LogMass, LogMass], Float[Array, "*B C"]]
+    cell: Callable[[LogMass, LogMass], Float[Array, "*C"]]
+    slope: Callable[[LogMass, LogMass], Float[Array, "*C"]]
     largest: float = np.inf
     smallest_tail: float | None = None
 
@@ -39,7 +39,7 @@ def expm1_minus(x: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.where(near, series * small * small, jnp.expm1(away) - away)
 
 
-def difference(log_p: LogMass, log_q: LogMass) -> Float[Array, "*B C"]:
+def difference(log_p: LogMass, log_q: LogMass) -> Float[Array, "*C"]:
     """p − q without cancellation: the larger mass times 1 − e^−|log p − log q|."""
     log_p, log_q = _floored(log_p), _floored(log_q)
     ratio = log_p - log_q
@@ -48,7 +48,7 @@ def difference(log_p: LogMass, log_q: LogMass) -> Float[Array, "*B C"]:
 
 
 def _floored(log_mass: LogMass) -> LogMass:
-    """Replace the logarithm of 0, so that log-ratios are finite; the mass it stands for is the smallest normal float."""
+    """Replace the logarithm of 0 by that of the smallest normal float, so that log-ratios are finite."""
     return jnp.maximum(log_mass, jnp.asarray(smallest_log_mass(log_mass.dtype), log_mass.dtype))
 
 

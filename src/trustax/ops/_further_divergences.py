@@ -3,16 +3,17 @@
 Conventions as in ``divergences``, which exports them.
 """
 
-from trustax.ops._named import LogProbs, SlotMask, Slots, Token, full_divergence, lumped_divergence
+from trustax.ops._arguments import LogProbsLike, MaskLike, SlotsLike, TokenLike
+from trustax.ops._named import Token, full_divergence, lumped_divergence
 
 
 def lumped_js(
-    log_pi_support: Slots,
-    log_mu_support: Slots,
-    support_mask: SlotMask,
+    log_pi_support: SlotsLike,
+    log_mu_support: SlotsLike,
+    support_mask: MaskLike,
     *,
-    tail_log_pi: Token | None = None,
-    tail_log_mu: Token | None = None,
+    tail_log_pi: TokenLike | None = None,
+    tail_log_mu: TokenLike | None = None,
 ) -> Token:
     """Compute the Jensen–Shannon divergence over the slots of a support and one cell for the rest.
 
@@ -42,12 +43,12 @@ def lumped_js(
 
 
 def lumped_chi2(
-    log_pi_support: Slots,
-    log_mu_support: Slots,
-    support_mask: SlotMask,
+    log_pi_support: SlotsLike,
+    log_mu_support: SlotsLike,
+    support_mask: MaskLike,
     *,
-    tail_log_pi: Token | None = None,
-    tail_log_mu: Token | None = None,
+    tail_log_pi: TokenLike | None = None,
+    tail_log_mu: TokenLike | None = None,
 ) -> Token:
     """Compute χ²(π‖μ) over the slots of a support and one cell for the rest.
 
@@ -78,12 +79,12 @@ def lumped_chi2(
 
 
 def lumped_hellinger2(
-    log_pi_support: Slots,
-    log_mu_support: Slots,
-    support_mask: SlotMask,
+    log_pi_support: SlotsLike,
+    log_mu_support: SlotsLike,
+    support_mask: MaskLike,
     *,
-    tail_log_pi: Token | None = None,
-    tail_log_mu: Token | None = None,
+    tail_log_pi: TokenLike | None = None,
+    tail_log_mu: TokenLike | None = None,
 ) -> Token:
     """Compute the squared Hellinger distance over the slots of a support and one cell for the rest.
 
@@ -112,7 +113,7 @@ def lumped_hellinger2(
     return lumped_divergence("hellinger2", log_pi_support, log_mu_support, support_mask, tail_log_pi, tail_log_mu)
 
 
-def full_js(log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
+def full_js(log_probs_pi: LogProbsLike, log_probs_mu: LogProbsLike) -> Token:
     """Compute the Jensen–Shannon divergence over the vocabulary: ``lumped_js`` with every token its own cell.
 
     Example:
@@ -123,7 +124,7 @@ def full_js(log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
     return full_divergence("js", log_probs_pi, log_probs_mu)
 
 
-def full_chi2(log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
+def full_chi2(log_probs_pi: LogProbsLike, log_probs_mu: LogProbsLike) -> Token:
     """Compute χ²(π‖μ) over the vocabulary: ``lumped_chi2`` with every token its own cell.
 
     Example:
@@ -134,7 +135,7 @@ def full_chi2(log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
     return full_divergence("chi2", log_probs_pi, log_probs_mu)
 
 
-def full_hellinger2(log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
+def full_hellinger2(log_probs_pi: LogProbsLike, log_probs_mu: LogProbsLike) -> Token:
     """Compute the squared Hellinger distance over the vocabulary: ``lumped_hellinger2`` with every token its own cell.
 
     Example:

@@ -1,25 +1,32 @@
 """A divergence by name: what the functions of ``divergences`` share."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from trustax.ops._arguments import as_floats, name_problems, raise_problems, shape_problems, support_problems
+from trustax.ops._arguments import (
+    LogProbsLike,
+    MaskLike,
+    SlotsLike,
+    TokenLike,
+    as_floats,
+    name_problems,
+    raise_problems,
+    shape_problems,
+    support_problems,
+)
 from trustax.ops._cells import Cells, full_cells, lumped_cells
 from trustax.ops._f_divergences import F_DIVERGENCES
 
 Token = Float[Array, "*B"]
-Slots = Float[Array, "*B S"]
-SlotMask = Bool[Array, "*B S"]
-LogProbs = Float[Array, "*B V"]
 
 
 def lumped_divergence(
     divergence: str,
-    log_pi_support: Slots,
-    log_mu_support: Slots,
-    support_mask: SlotMask,
-    tail_log_pi: Token | None = None,
-    tail_log_mu: Token | None = None,
+    log_pi_support: SlotsLike,
+    log_mu_support: SlotsLike,
+    support_mask: MaskLike,
+    tail_log_pi: TokenLike | None = None,
+    tail_log_mu: TokenLike | None = None,
 ) -> Token:
     """Compute the lumped divergence of the given name: what the ``lumped_*`` functions share.
 
@@ -40,7 +47,7 @@ def lumped_divergence(
     return sum_cells(divergence, lumped_cells(log_pi, log_mu, mask, tail_pi, tail_mu, smallest=smallest))
 
 
-def full_divergence(divergence: str, log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
+def full_divergence(divergence: str, log_probs_pi: LogProbsLike, log_probs_mu: LogProbsLike) -> Token:
     """Compute the full-vocabulary divergence of the given name: what the ``full_*`` functions share.
 
     Example:

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from trustax.ops._arguments import as_floats, raise_problems, shape_problems
+from trustax.ops._arguments import IdsLike, MaskLike, SlotsLike, TokenLike, as_floats, raise_problems, shape_problems
 from trustax.ops._cells import Cells
 from trustax.ops._softmax_step import local_and_head
 from trustax.ops._tail import LumpedInputs, check_inputs, tail_sum_sq
@@ -12,17 +12,17 @@ Token = Float[Array, "*B"]
 
 
 def direction_certificate(
-    log_pi_support: Float[Array, "*B S"],
-    log_mu_support: Float[Array, "*B S"],
-    support_mask: Bool[Array, "*B S"],
-    sampled_slot: Int[Array, "*B"],
+    log_pi_support: SlotsLike,
+    log_mu_support: SlotsLike,
+    support_mask: MaskLike,
+    sampled_slot: IdsLike,
     *,
-    sum_sq_pi: Token | None = None,
+    sum_sq_pi: TokenLike | None = None,
     vocab_size: int | None = None,
-    tail_log_pi: Token | None = None,
-    tail_log_mu: Token | None = None,
-    tail_log_sum_sq_pi: Token | None = None,
-    tail_log_max_pi: Token | None = None,
+    tail_log_pi: TokenLike | None = None,
+    tail_log_mu: TokenLike | None = None,
+    tail_log_sum_sq_pi: TokenLike | None = None,
+    tail_log_max_pi: TokenLike | None = None,
     margin: float | None = None,
 ) -> Int[Array, "*B"]:
     """Prove the sign of the full-vocabulary KL's direction, where the tail cannot change it.

@@ -10,9 +10,19 @@ policies that are sharpened until one token holds all but 1e-12 of the mass, giv
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
-from trustax.ops._arguments import as_floats, name_problems, raise_problems, shape_problems
+from trustax.ops._arguments import (
+    IdsLike,
+    LogProbsLike,
+    MaskLike,
+    SlotsLike,
+    TokenLike,
+    as_floats,
+    name_problems,
+    raise_problems,
+    shape_problems,
+)
 from trustax.ops._cells import Cells, full_cells, one_hot
 from trustax.ops._f_divergences import F_DIVERGENCES
 from trustax.ops._softmax_step import direction, tie_rate
@@ -30,12 +40,9 @@ __all__ = [
 ]
 
 Token = Float[Array, "*B"]
-Slots = Float[Array, "*B S"]
-SlotMask = Bool[Array, "*B S"]
-LogProbs = Float[Array, "*B V"]
 
 
-def ratio_direction(log_pi: Token, log_mu: Token) -> Token:
+def ratio_direction(log_pi: TokenLike, log_mu: TokenLike) -> Token:
     """Tell on which side of 1 the ratio lies: the direction test of PPO and DPPO.
 
         log π_y − log μ_y,   with the sign of r − 1 and of π_y − μ_y
@@ -72,18 +79,18 @@ def ratio_direction(log_pi: Token, log_mu: Token) -> Token:
 
 
 def predictive_direction(
-    log_pi_support: Slots,
-    log_mu_support: Slots,
-    support_mask: SlotMask,
-    sampled_slot: Int[Array, "*B"],
+    log_pi_support: SlotsLike,
+    log_mu_support: SlotsLike,
+    support_mask: MaskLike,
+    sampled_slot: IdsLike,
     *,
     divergence: str = "kl",
     tail: str = "exact",
-    sum_sq_pi: Token | None = None,
+    sum_sq_pi: TokenLike | None = None,
     vocab_size: int | None = None,
-    tail_log_pi: Token | None = None,
-    tail_log_mu: Token | None = None,
-    tail_log_sum_sq_pi: Token | None = None,
+    tail_log_pi: TokenLike | None = None,
+    tail_log_mu: TokenLike | None = None,
+    tail_log_sum_sq_pi: TokenLike | None = None,
 ) -> Token:
     """Predict how the token's own update changes the lumped divergence.
 
@@ -156,7 +163,7 @@ def predictive_direction(
 
 
 def predictive_direction_full(
-    log_probs_pi: LogProbs, log_probs_mu: LogProbs, sampled_ids: Int[Array, "*B"], *, divergence: str = "kl"
+    log_probs_pi: LogProbsLike, log_probs_mu: LogProbsLike, sampled_ids: IdsLike, *, divergence: str = "kl"
 ) -> Token:
     """Predict how the token's own update changes the full-vocabulary divergence.
 
@@ -193,17 +200,17 @@ def predictive_direction_full(
 
 
 def tv_tie_rate(
-    log_pi_support: Slots,
-    log_mu_support: Slots,
-    support_mask: SlotMask,
-    sampled_slot: Int[Array, "*B"],
+    log_pi_support: SlotsLike,
+    log_mu_support: SlotsLike,
+    support_mask: MaskLike,
+    sampled_slot: IdsLike,
     *,
     tail: str = "exact",
-    sum_sq_pi: Token | None = None,
+    sum_sq_pi: TokenLike | None = None,
     vocab_size: int | None = None,
-    tail_log_pi: Token | None = None,
-    tail_log_mu: Token | None = None,
-    tail_log_sum_sq_pi: Token | None = None,
+    tail_log_pi: TokenLike | None = None,
+    tail_log_mu: TokenLike | None = None,
+    tail_log_sum_sq_pi: TokenLike | None = None,
 ) -> Token:
     """Compute what tied cells add to the lumped TV, whichever way the step goes.
 
@@ -242,7 +249,7 @@ def tv_tie_rate(
     return tie_rate(cells, own_masses(inputs, cells, tail), inputs.is_sampled(), drop_last=tail == "none")
 
 
-def tv_tie_rate_full(log_probs_pi: LogProbs, log_probs_mu: LogProbs, sampled_ids: Int[Array, "*B"]) -> Token:
+def tv_tie_rate_full(log_probs_pi: LogProbsLike, log_probs_mu: LogProbsLike, sampled_ids: IdsLike) -> Token:
     """Compute what tied tokens add to the full TV, whichever way the step goes: ``tv_tie_rate`` over the vocabulary.
 
     Example:
@@ -254,7 +261,7 @@ def tv_tie_rate_full(log_probs_pi: LogProbs, log_probs_mu: LogProbs, sampled_ids
     return tie_rate(cells, cells.masses()[0], is_sampled)
 
 
-def is_outward(advantages: Token, direction: Token, tie_rate: Token | None = None) -> Bool[Array, "*B"]:
+def is_outward(advantages: TokenLike, direction: TokenLike, tie_rate: TokenLike | None = None) -> Bool[Array, "*B"]:
     """Tell whether the update increases the divergence.
 
         A·G > 0,   with ties of TV:  A·G + |A|·R > 0
@@ -287,7 +294,7 @@ def is_outward(advantages: Token, direction: Token, tie_rate: Token | None = Non
 
 
 def _full_inputs(
-    log_probs_pi: LogProbs, log_probs_mu: LogProbs, sampled_ids: Int[Array, "*B"], divergence: str
+    log_probs_pi: LogProbsLike, log_probs_mu: LogProbsLike, sampled_ids: IdsLike, divergence: str
 ) -> tuple[Cells, Bool[Array, "*B V"]]:
     log_pi, log_mu = as_floats(log_probs_pi=log_probs_pi, log_probs_mu=log_probs_mu)
     ids = jnp.asarray(sampled_ids)

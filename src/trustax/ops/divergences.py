@@ -11,7 +11,15 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 
-from trustax.ops._arguments import as_floats, raise_problems, shape_problems
+from trustax.ops._arguments import (
+    LogProbsLike,
+    MaskLike,
+    SlotsLike,
+    TokenLike,
+    as_floats,
+    raise_problems,
+    shape_problems,
+)
 from trustax.ops._cells import full_cells, smallest_log_mass
 from trustax.ops._f_divergences import F_DIVERGENCES, difference
 from trustax.ops._further_divergences import (
@@ -22,7 +30,7 @@ from trustax.ops._further_divergences import (
     lumped_hellinger2,
     lumped_js,
 )
-from trustax.ops._named import LogProbs, SlotMask, Slots, Token, full_divergence, lumped_divergence, sum_cells
+from trustax.ops._named import Token, full_divergence, lumped_divergence, sum_cells
 
 __all__ = [
     "DIVERGENCES",
@@ -47,7 +55,7 @@ __all__ = [
 ]
 
 
-def binary_tv(log_pi: Token, log_mu: Token) -> Token:
+def binary_tv(log_pi: TokenLike, log_mu: TokenLike) -> Token:
     """Compute the total variation of "the sampled token, or any other".
 
         D = |μ_y − π_y|
@@ -79,11 +87,11 @@ def binary_tv(log_pi: Token, log_mu: Token) -> Token:
 
 
 def binary_kl(
-    log_pi: Token,
-    log_mu: Token,
+    log_pi: TokenLike,
+    log_mu: TokenLike,
     *,
-    log_complement_pi: Token | None = None,
-    log_complement_mu: Token | None = None,
+    log_complement_pi: TokenLike | None = None,
+    log_complement_mu: TokenLike | None = None,
 ) -> Token:
     """Compute KL(μ‖π) of "the sampled token, or any other".
 
@@ -131,12 +139,12 @@ def binary_kl(
 
 
 def lumped_tv(
-    log_pi_support: Slots,
-    log_mu_support: Slots,
-    support_mask: SlotMask,
+    log_pi_support: SlotsLike,
+    log_mu_support: SlotsLike,
+    support_mask: MaskLike,
     *,
-    tail_log_pi: Token | None = None,
-    tail_log_mu: Token | None = None,
+    tail_log_pi: TokenLike | None = None,
+    tail_log_mu: TokenLike | None = None,
 ) -> Token:
     """Compute the total variation over the slots of a support and one cell for the rest.
 
@@ -172,12 +180,12 @@ def lumped_tv(
 
 
 def lumped_kl(
-    log_pi_support: Slots,
-    log_mu_support: Slots,
-    support_mask: SlotMask,
+    log_pi_support: SlotsLike,
+    log_mu_support: SlotsLike,
+    support_mask: MaskLike,
     *,
-    tail_log_pi: Token | None = None,
-    tail_log_mu: Token | None = None,
+    tail_log_pi: TokenLike | None = None,
+    tail_log_mu: TokenLike | None = None,
 ) -> Token:
     """Compute KL(μ‖π) over the slots of a support and one cell for the rest.
 
@@ -215,12 +223,12 @@ def lumped_kl(
 
 
 def lumped_reverse_kl(
-    log_pi_support: Slots,
-    log_mu_support: Slots,
-    support_mask: SlotMask,
+    log_pi_support: SlotsLike,
+    log_mu_support: SlotsLike,
+    support_mask: MaskLike,
     *,
-    tail_log_pi: Token | None = None,
-    tail_log_mu: Token | None = None,
+    tail_log_pi: TokenLike | None = None,
+    tail_log_mu: TokenLike | None = None,
 ) -> Token:
     """Compute KL(π‖μ) over the slots of a support and one cell for the rest.
 
@@ -248,7 +256,7 @@ def lumped_reverse_kl(
     return lumped_divergence("reverse_kl", log_pi_support, log_mu_support, support_mask, tail_log_pi, tail_log_mu)
 
 
-def full_tv(log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
+def full_tv(log_probs_pi: LogProbsLike, log_probs_mu: LogProbsLike) -> Token:
     """Compute the total variation over the vocabulary.
 
         D = ½ Σ_a |π_a − μ_a|
@@ -276,7 +284,7 @@ def full_tv(log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
     return full_divergence("tv", log_probs_pi, log_probs_mu)
 
 
-def full_kl(log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
+def full_kl(log_probs_pi: LogProbsLike, log_probs_mu: LogProbsLike) -> Token:
     """Compute KL(μ‖π) over the vocabulary.
 
         D = Σ_a μ_a ln(μ_a/π_a)
@@ -302,7 +310,7 @@ def full_kl(log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
     return full_divergence("kl", log_probs_pi, log_probs_mu)
 
 
-def full_reverse_kl(log_probs_pi: LogProbs, log_probs_mu: LogProbs) -> Token:
+def full_reverse_kl(log_probs_pi: LogProbsLike, log_probs_mu: LogProbsLike) -> Token:
     """Compute KL(π‖μ) over the vocabulary.
 
         D = Σ_a π_a ln(π_a/μ_a)
@@ -340,7 +348,7 @@ LUMPED: dict[str, Callable[..., Token]] = {
     "hellinger2": lumped_hellinger2,
 }
 
-FULL: dict[str, Callable[[LogProbs, LogProbs], Token]] = {
+FULL: dict[str, Callable[[LogProbsLike, LogProbsLike], Token]] = {
     "tv": full_tv,
     "kl": full_kl,
     "reverse_kl": full_reverse_kl,
@@ -350,7 +358,7 @@ FULL: dict[str, Callable[[LogProbs, LogProbs], Token]] = {
 }
 
 
-def _token_pair(log_pi: Token, log_mu: Token) -> tuple[Token, Token]:
+def _token_pair(log_pi: TokenLike, log_mu: TokenLike) -> tuple[Token, Token]:
     log_pi, log_mu = as_floats(log_pi=log_pi, log_mu=log_mu)
     raise_problems(shape_problems(log_pi.shape, "log_pi", log_mu=log_mu))
     return log_pi, log_mu

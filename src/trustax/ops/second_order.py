@@ -4,16 +4,18 @@ Both need what the sign of G does not: the step size η·A·w on the logits.
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
-from trustax.ops._arguments import as_floats, raise_problems, shape_problems
+from trustax.ops._arguments import IdsLike, MaskLike, SlotsLike, TokenLike, as_floats, raise_problems, shape_problems
 from trustax.ops._softmax_step import direction, relative_rates
 from trustax.ops._tail import LumpedInputs, check_inputs, own_masses
 
 Token = Float[Array, "*B"]
 
 
-def predicted_divergence(divergence: Token, direction: Token, curvature: Token, logit_step: Token) -> Token:
+def predicted_divergence(
+    divergence: TokenLike, direction: TokenLike, curvature: TokenLike, logit_step: TokenLike
+) -> Token:
     """Predict the divergence after the token's own update, to second order.
 
         D' = D + s G + ½ s² C,   s = η·A·w
@@ -45,17 +47,17 @@ def predicted_divergence(divergence: Token, direction: Token, curvature: Token, 
 
 
 def lumped_kl_curvature(
-    log_pi_support: Float[Array, "*B S"],
-    log_mu_support: Float[Array, "*B S"],
-    support_mask: Bool[Array, "*B S"],
-    sampled_slot: Int[Array, "*B"],
+    log_pi_support: SlotsLike,
+    log_mu_support: SlotsLike,
+    support_mask: MaskLike,
+    sampled_slot: IdsLike,
     *,
-    sum_sq_pi: Token | None = None,
+    sum_sq_pi: TokenLike | None = None,
     vocab_size: int | None = None,
-    tail_log_pi: Token | None = None,
-    tail_log_mu: Token | None = None,
-    tail_log_sum_sq_pi: Token | None = None,
-    tail_log_sum_cube_pi: Token | None = None,
+    tail_log_pi: TokenLike | None = None,
+    tail_log_mu: TokenLike | None = None,
+    tail_log_sum_sq_pi: TokenLike | None = None,
+    tail_log_sum_cube_pi: TokenLike | None = None,
 ) -> Token:
     """Compute the second derivative of the lumped KL(μ‖π) along the token's own unit step.
 
@@ -114,16 +116,16 @@ def lumped_kl_curvature(
 
 
 def descent_step_limit(
-    log_pi_support: Float[Array, "*B S"],
-    log_mu_support: Float[Array, "*B S"],
-    support_mask: Bool[Array, "*B S"],
-    sampled_slot: Int[Array, "*B"],
+    log_pi_support: SlotsLike,
+    log_mu_support: SlotsLike,
+    support_mask: MaskLike,
+    sampled_slot: IdsLike,
     *,
-    sum_sq_pi: Token | None = None,
+    sum_sq_pi: TokenLike | None = None,
     vocab_size: int | None = None,
-    tail_log_pi: Token | None = None,
-    tail_log_mu: Token | None = None,
-    tail_log_sum_sq_pi: Token | None = None,
+    tail_log_pi: TokenLike | None = None,
+    tail_log_mu: TokenLike | None = None,
+    tail_log_sum_sq_pi: TokenLike | None = None,
 ) -> Token:
     """Compute the size of the logit step below which a predicted decrease of the lumped KL is certain.
 

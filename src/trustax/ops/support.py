@@ -10,24 +10,32 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
-from trustax.ops._arguments import as_floats, raise_problems, shape_problems
+from trustax.ops._arguments import (
+    IdsLike,
+    LogProbsLike,
+    SlotsLike,
+    TokenLike,
+    as_floats,
+    raise_problems,
+    shape_problems,
+)
 from trustax.types import Support, TopK
 
 MASS_TOLERANCE = 1e-5
 """How far the rounding of an engine's log-probs may push a sum of probabilities, or one of them, above 1."""
 
 
-def top_k(log_probs: Float[Array, "*B V"], k: int) -> TopK:
+def top_k(log_probs: LogProbsLike, k: int) -> TopK:
     """Take the K most probable tokens, sorted; ties go to the lowest id. K is cut to V, so that no entry is made up.
 
     Example:
-      >>> found = top_k(jnp.log(jnp.array([0.1, 0.4, 0.1, 0.4])), 3)
+      >>> found = top_k(jnp.log(jnp.array([[0.1, 0.4, 0.1, 0.4]])), 3)
       >>> found.ids.tolist()
-      [1, 3, 0]
-      >>> top_k(jnp.zeros(2), 8).ids.shape
-      (2,)
+      [[1, 3, 0]]
+      >>> top_k(jnp.zeros((1, 2)), 8).ids.shape
+      (1, 2)
     """
     if k < 1:
         raise ValueError(f"k is {k}, expected at least 1")
@@ -37,12 +45,12 @@ def top_k(log_probs: Float[Array, "*B V"], k: int) -> TopK:
 
 
 def sampled_support(
-    top_ids: Int[Array, "*B K"],
-    top_log_mu: Float[Array, "*B K"],
-    sampled_ids: Int[Array, "*B"],
-    sampled_log_mu: Float[Array, "*B"],
+    top_ids: IdsLike,
+    top_log_mu: SlotsLike,
+    sampled_ids: IdsLike,
+    sampled_log_mu: TokenLike,
     *,
-    tail_log_mu: Float[Array, "*B"] | None = None,
+    tail_log_mu: TokenLike | None = None,
 ) -> Support:
     """Join the sampled token to TopK(μ).
 
@@ -69,13 +77,12 @@ def sampled_support(
     References: DPPO, arXiv 2602.04879, eq. 15.
 
     Example:
-      >>> ids, log_mu = jnp.array([0, 1]), jnp.log(jnp.array([0.4, 0.3]))
-      >>> inside = sampled_support(ids, log_mu, jnp.array(0), jnp.log(0.4))
-      >>> inside.mask.tolist(), int(inside.sampled_slot)
-      ([True, True, False], 0)
-      >>> outside = sampled_support(ids, log_mu, jnp.array(4), jnp.log(0.04))
-      >>> outside.ids.tolist(), outside.mask.tolist(), int(outside.sampled_slot)
-      ([0, 1, 4], [True, True, True], 2)
+      >>> ids, log_mu = jnp.array([[0, 1], [0, 1]]), jnp.log(jnp.array([[0.4, 0.3], [0.4, 0.3]]))
+      >>> support = sampled_support(ids, log_mu, jnp.array([0, 4]), jnp.log(jnp.array([0.4, 0.04])))
+      >>> support.ids.tolist()
+      [[0, 1, 0], [0, 1, 4]]
+      >>> support.mask.tolist(), support.sampled_slot.tolist()
+      ([[True, True, False], [True, True, True]], [0, 2])
     """
     top_log_mu, sampled_log_mu, tail_log_mu = as_floats(
         top_log_mu=top_log_mu, sampled_log_mu=sampled_log_mu, tail_log_mu=tail_log_mu

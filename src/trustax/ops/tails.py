@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from trustax.ops._arguments import as_floats, raise_problems, shape_problems
+from trustax.ops._arguments import IdsLike, LogProbsLike, MaskLike, as_floats, raise_problems, shape_problems
 
 
 class Moments(NamedTuple):
@@ -56,9 +56,7 @@ class TailStatistics(NamedTuple):
         return jnp.exp(self.log_sum_sq)
 
 
-def tail_statistics(
-    logits: Float[Array, "*B V"], ids: Int[Array, "*B S"], mask: Bool[Array, "*B S"] | None = None
-) -> TailStatistics:
+def tail_statistics(logits: LogProbsLike, ids: IdsLike, mask: MaskLike | None = None) -> TailStatistics:
     """Compute log-probs on a support and the log-masses outside it, in one pass over the logits.
 
         log π_T = lse_T(z) − lse(z)      log Σ_T π² = lse_T(2z) − 2 lse(z)      H = lse(z) − Σ π z
@@ -96,9 +94,9 @@ def tail_statistics(
 
 
 def tail_state(
-    logits: Float[Array, "*B V"],
-    ids: Int[Array, "*B S"],
-    mask: Bool[Array, "*B S"],
+    logits: LogProbsLike,
+    ids: IdsLike,
+    mask: MaskLike,
     *,
     offset: Int[Array, ""] | int = 0,
 ) -> TailState:
@@ -139,7 +137,7 @@ def merge_tail_states_over(state: TailState, axis_name: str) -> TailState:
     return functools.reduce(merge_tail_states, [jax.tree.map(lambda x, i=i: x[i], parts) for i in range(count)])
 
 
-def finish(state: TailState, mask: Bool[Array, "*B S"]) -> TailStatistics:
+def finish(state: TailState, mask: MaskLike) -> TailStatistics:
     """Turn the state of the whole vocabulary into statistics."""
     tail = state.tail
     whole = merge_moments(tail, moments(state.support_logits))

@@ -11,10 +11,6 @@ import pytest
 GOLDEN = json.loads((pathlib.Path(__file__).parents[2] / "golden" / "directions.json").read_text())
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: minutes, not seconds; the full-size form of a test that has a fast one")
-
-
 @pytest.fixture
 def x64():
     """Float64 for the length of one test."""

@@ -1,6 +1,7 @@
 """The support TopK(μ) ∪ {y}: each id once, whatever the engine sent."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -19,18 +20,20 @@ P = np.array([0.4, 0.3, 0.15, 0.1, 0.04, 0.01], np.float32)
     ids=["among top", "outside top", "K = V", "K > V"],
 )
 def test_every_id_stands_once(k, sampled, ids, tail):
-    log_mu = jnp.log(jnp.asarray(P))
+    log_mu = jnp.log(jnp.asarray(P))[None]
     top = top_k(log_mu, k)
-    support = jax.jit(sampled_support)(top.ids, top.log_mu, jnp.array(sampled), log_mu[sampled])
+    built = jax.jit(sampled_support)(top.ids, top.log_mu, jnp.array([sampled]), log_mu[:, sampled])
+    check_support(built)
+    support = types.SimpleNamespace(**{f.name: getattr(built, f.name) for f in dataclasses.fields(built)})
+    support.ids, support.log_mu, support.mask = built.ids[0], built.log_mu[0], built.mask[0]
     valid = np.asarray(support.mask)
     assert valid.sum() == len(ids) and set(np.asarray(support.ids)[valid].tolist()) == ids
     assert 1 - np.exp(np.asarray(support.log_mu)[valid]).sum() == pytest.approx(tail, abs=1e-6)
     assert np.isfinite(np.asarray(support.log_mu)[valid]).all()
-    slot = int(support.sampled_slot)
+    slot = int(support.sampled_slot[0])
     assert valid[slot] and int(support.ids[slot]) == sampled
     assert float(support.log_mu[slot]) == pytest.approx(np.log(P[sampled]), rel=1e-6)
     assert np.isnan(support.log_pi).all()
-    check_support(support)
 
 
 def test_it_equals_the_plain_construction():
@@ -54,15 +57,15 @@ def test_ties_go_to_the_lowest_id_and_k_is_checked():
 def test_an_engine_that_prepends_the_sampled_token():
     """K + 1 columns with the sampled id first and again by rank: counted twice the mass would be 1.1."""
     log_mu = jnp.log(jnp.asarray(P))
-    ids = jnp.array([0, 0, 1])
-    support = sampled_support(ids, log_mu[ids], jnp.array(0), log_mu[0])
-    assert support.mask.tolist() == [True, False, True, False] and int(support.sampled_slot) == 0
+    ids = jnp.array([[0, 0, 1]])
+    support = sampled_support(ids, log_mu[ids], jnp.array([0]), log_mu[:1])
+    assert support.mask.tolist() == [[True, False, True, False]] and support.sampled_slot.tolist() == [0]
 
 
 def test_a_token_that_cannot_be_sampled_has_no_slot():
-    top_log_mu = jnp.array([np.log(0.6), np.log(0.4), -np.inf], jnp.float32)
-    support = sampled_support(jnp.array([3, 1, 0]), top_log_mu, jnp.array(1), top_log_mu[1])
-    assert support.mask.tolist() == [True, True, False, False] and int(support.sampled_slot) == 1
+    top_log_mu = jnp.array([[np.log(0.6), np.log(0.4), -np.inf]], jnp.float32)
+    support = sampled_support(jnp.array([[3, 1, 0]]), top_log_mu, jnp.array([1]), top_log_mu[:, 1])
+    assert support.mask.tolist() == [[True, True, False, False]] and support.sampled_slot.tolist() == [1]
 
 
 def test_a_padding_position_has_no_valid_slot():
@@ -75,9 +78,9 @@ def test_a_padding_position_has_no_valid_slot():
 
 
 def test_what_a_blank_slot_holds_does_not_hide_a_later_one():
-    top_log_mu = jnp.array([jnp.nan, np.log(0.6)], jnp.float32)
-    support = sampled_support(jnp.array([7, 7]), top_log_mu, jnp.array(7), top_log_mu[1])
-    assert support.mask.tolist() == [False, True, False] and int(support.sampled_slot) == 1
+    top_log_mu = jnp.array([[jnp.nan, np.log(0.6)]], jnp.float32)
+    support = sampled_support(jnp.array([[7, 7]]), top_log_mu, jnp.array([7]), top_log_mu[:, 1])
+    assert support.mask.tolist() == [[False, True, False]] and support.sampled_slot.tolist() == [1]
 
 
 def valid_support():
