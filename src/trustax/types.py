@@ -8,7 +8,8 @@ completion tokens only: index ``t`` is the probability *of* completion token ``t
 import dataclasses
 import enum
 import functools
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterable
+from typing import Any, Literal, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +23,28 @@ def static_field(**kwargs: Any) -> Any:
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(static_field, dataclasses.field))
 def pytree_dataclass(cls: Cls) -> Cls:
-    """Make ``cls`` a frozen dataclass and a pytree; ``static_field`` fields are structure, the others are leaves."""
-    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
+    """Make ``cls`` a frozen dataclass and a pytree; ``static_field`` fields are structure, the others are leaves.
+
+    JAX rebuilds a pytree with whatever stands for its leaves (shapes, axis numbers, ``None``), so rebuilding goes past
+    ``__init__``: the tests check there that the fields' shapes agree.
+    """
+    cls = dataclasses.dataclass(frozen=True)(cls)
+    static = [field.name for field in dataclasses.fields(cls) if field.metadata.get("static", False)]
+    leaves = [field.name for field in dataclasses.fields(cls) if field.name not in static]
+
+    def flatten_with_keys(node: Any) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
+        keyed = [(jax.tree_util.GetAttrKey(name), getattr(node, name)) for name in leaves]
+        return keyed, tuple(getattr(node, name) for name in static)
+
+    def unflatten(structure: tuple[Any, ...], children: Iterable[Any]) -> Any:
+        node = object.__new__(cls)
+        node.__dict__.update(zip(leaves, children, strict=True), **dict(zip(static, structure, strict=True)))
+        return node
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten)
+    return cls
 
 
 class FinishReason(enum.IntEnum):

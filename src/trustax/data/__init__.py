@@ -1,0 +1,38 @@
+"""Questions: where they come from, in which order they are asked, and as which token ids.
+
+Importing this package needs neither ``grain`` nor ``tensorflow_datasets``; they are loaded where they are used.
+"""
+
+from trustax.data.config import ArithmeticConfig, DataConfig, JsonlConfig, ReasoningGymConfig, SourceConfig, Split
+from trustax.data.json_tokenizer import JsonTokenizer, load_tokenizer
+from trustax.data.jsonl import read_jsonl
+from trustax.data.render import fit, prompt_text, render, supervised_ids, supervised_text
+from trustax.data.sources import load, prepare
+from trustax.data.stream import PromptStream
+from trustax.data.tokenizer import CharTokenizer, Tokenizer
+from trustax.data.types import Example, ListSource, Source
+
+__all__ = [
+    "ArithmeticConfig",
+    "CharTokenizer",
+    "DataConfig",
+    "Example",
+    "JsonTokenizer",
+    "JsonlConfig",
+    "ListSource",
+    "PromptStream",
+    "ReasoningGymConfig",
+    "Source",
+    "SourceConfig",
+    "Split",
+    "Tokenizer",
+    "fit",
+    "load",
+    "load_tokenizer",
+    "prepare",
+    "prompt_text",
+    "read_jsonl",
+    "render",
+    "supervised_ids",
+    "supervised_text",
+]

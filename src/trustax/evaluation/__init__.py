@@ -1,0 +1,5 @@
+"""Accuracy on held-out prompts."""
+
+from trustax.evaluation.config import EvalConfig
+
+__all__ = ["EvalConfig"]

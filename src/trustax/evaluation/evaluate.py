@@ -32,7 +32,8 @@ def evaluate(
 ) -> Evaluation | None:
     """Sample each example ``samples`` times and once greedily; ``None`` if ``keep_going`` said no on the way.
 
-    The draws are the same at every evaluation of a run, so that two of them differ by the parameters alone. The last batch is filled up with repeated prompts, so that every call has one shape; what is repeated is not counted.
+    The draws are the same at every evaluation of a run, so that two of them differ by the parameters alone. The last
+    batch is filled up with repeated prompts, so that every call has one shape; what is repeated is not counted.
     """
     apart = dataclasses.replace(collector, stream=EVALUATION)
     sampling = dataclasses.replace(apart, group_size=samples, transform=Transform(temperature=temperature))

@@ -11,6 +11,8 @@ from trustax.objectives import term
 from trustax.objectives.aggregation import Aggregation
 from trustax.objectives.checks import check_structure, check_values, is_concrete
 from trustax.objectives.fates import TokenFates, token_fates
+from trustax.objectives.masks import KeepAll, TrustRegion
+from trustax.objectives.proximity import BinaryTV
 from trustax.objectives.regularizers import Regularizer
 from trustax.objectives.spec import ObjectiveSpec
 from trustax.objectives.telemetry import metrics
@@ -75,6 +77,23 @@ class Objective:
         self._check(stats)
         view = view_of(stats, self.needs)
         return token_fates(_cast(self.spec, view.dtype), view)
+
+    def unmasked(self) -> "Objective":
+        """The same objective with every token kept: what the update-aware direction looks ahead along."""
+        return Objective(self.spec.replace(mask=KeepAll()))
+
+    def divergence(self, stats: TokenStats) -> Float[Array, "*B T"]:
+        """The statistic that the (first) mask compares with its threshold; binary TV where there is none.
+
+        Unlike in ``per_token`` it is differentiable in ``stats.log_pi`` and ``stats.support.log_pi`` and the tail's
+        log-masses, as far as the scorer left them so.
+        """
+        needs = self.needs - {"divergence_rate"}  # what this is computed for
+        check_structure(stats, needs, self.name)
+        view = view_of(stats, needs, detach=False)
+        regions = [part for part in term.walk(self.spec.mask) if isinstance(part, TrustRegion)]
+        proximity = regions[0].proximity if regions else BinaryTV()
+        return jnp.where(view.valid, proximity(view), view.full(0.0))
 
     def __call__(self, stats: TokenStats) -> ObjectiveOutput:
         """Compute the loss and its metrics.

@@ -75,7 +75,7 @@ def _safe_support(support: Support, valid: Array, dtype: jnp.dtype) -> Support:
     )
 
 
-def view_of(stats: TokenStats, needs: frozenset[str]) -> TokenView:
+def view_of(stats: TokenStats, needs: frozenset[str], *, detach: bool = True) -> TokenView:
     """Select, cast and detach ``stats``; only fields that ``needs`` names can make a token non-finite."""
     dtype = stats.log_pi.dtype if stats.log_pi.dtype.itemsize >= 4 else jnp.dtype(jnp.float32)
     token_mask = stats.token_mask
@@ -95,7 +95,7 @@ def view_of(stats: TokenStats, needs: frozenset[str]) -> TokenView:
 
     log_pi = select(stats.log_pi.astype(dtype), valid)
     entropy = safe(stats.entropy)
-    detached = jax.lax.stop_gradient
+    detached = jax.lax.stop_gradient if detach else lambda x: x
     view = TokenView(
         log_pi_grad=log_pi,
         log_pi=detached(log_pi),

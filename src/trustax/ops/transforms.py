@@ -1,5 +1,7 @@
 """The sampling transform and the draw: shared by sampler and scorer, so that μ is the distribution sampled."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -18,6 +20,16 @@ def transform_logits(logits: Float[Array, "*B V"], transform: Transform) -> Floa
     """
     wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
     return wide / jnp.asarray(transform.temperature, wide.dtype)
+
+
+def canonical(transform: Transform) -> Transform:
+    """The same transform with its numbers as float32 arrays: 1, 1.0 and np.float32(1) must not compile three times.
+
+    Example:
+      >>> str(canonical(Transform(temperature=1)).temperature.dtype)
+      'float32'
+    """
+    return dataclasses.replace(transform, temperature=jnp.asarray(transform.temperature, jnp.float32))
 
 
 def draw(logits: Float[Array, "*B V"], uniform: Float[Array, "*B"], *, block: int = 256) -> Int[Array, "*B"]:

@@ -1,0 +1,23 @@
+"""Policies: one scanned decoder behind a tuple of pure functions, and the readers of its weights."""
+
+from trustax.policies.config import (
+    ArchitectureConfig,
+    PolicyConfig,
+    RopeConfig,
+    check_tokenizer_fits,
+    tiny_config,
+)
+from trustax.policies.load import LoadedPolicy, load
+from trustax.policies.policy import Policy, build
+
+__all__ = [
+    "ArchitectureConfig",
+    "LoadedPolicy",
+    "Policy",
+    "PolicyConfig",
+    "RopeConfig",
+    "build",
+    "check_tokenizer_fits",
+    "load",
+    "tiny_config",
+]

@@ -10,6 +10,7 @@ import numpy as np
 
 from trustax.data.tokenizer import Tokenizer
 from trustax.data.types import Example
+from trustax.ops.transforms import canonical
 from trustax.sampling.keys import TRAINING, sample_keys
 from trustax.sampling.sampler import Generation, Sampler
 from trustax.types import FinishReason, Rollout, Transform, Verdict
@@ -74,7 +75,7 @@ class Collector:
         tokens, valid = pad_prompts(prompts, limit=self.max_prompt_tokens, pad_id=self.tokenizer.pad_id)
         prompt_index = np.repeat(np.arange(len(examples), dtype=np.int32), self.group_size)
         group_id = np.array([example.index for example in examples], np.int32)[prompt_index]
-        sample_index = np.tile(np.arange(self.group_size, dtype=np.int32), len(examples))
+        sample_index = _sample_indices([example.index for example in examples], self.group_size)
         keys = sample_keys(self.seed, step, jnp.asarray(group_id), jnp.asarray(sample_index), stream=self.stream)
         generation = self.sampler(params, tokens, valid, prompt_index, keys, self.transform)
         completions = self._verify(jax.device_get(generation), [examples[i] for i in prompt_index])
@@ -93,7 +94,7 @@ class Collector:
             finish_reason=generation.finish_reason,
             rewards=jnp.asarray([completion.reward for completion in completions], jnp.float32),
             verdict=jnp.asarray([int(completion.verdict) for completion in completions], jnp.int32),
-            transform=self.transform,
+            transform=canonical(self.transform),
         )
         return rollout, completions
 
@@ -117,3 +118,14 @@ class Collector:
                 )
             )
         return completions
+
+
+def _sample_indices(indices: Sequence[int], group_size: int) -> np.ndarray:
+    """Number the completions of each example; one that a batch holds twice gets one group of twice the size."""
+    seen: dict[int, int] = {}
+    rows = []
+    for index in indices:
+        start = seen.get(index, 0)
+        rows.append(np.arange(start, start + group_size, dtype=np.int32))
+        seen[index] = start + group_size
+    return np.concatenate(rows)

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-
 TRAINING, EVALUATION = 0, 1
 
 

@@ -13,10 +13,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from trustax.ops.support import sampled_support
 from trustax.ops.tails import tail_statistics
-from trustax.ops.transforms import draw, transform_logits
-from trustax.policies.cache import fork_cache
+from trustax.ops.transforms import canonical, draw, transform_logits
+from trustax.policies.cache import fork_cache, prefill
 from trustax.policies.policy import Policy
 from trustax.sampling.keys import token_uniforms
 from trustax.types import FinishReason, TopK, Transform
@@ -81,7 +80,7 @@ class Sampler:
         transform: Transform,
     ) -> Generation:
         """Sample one completion a row of ``prompt_index``; prompts are padded on the left. ``keys`` are consumed."""
-        return self._generate(params, prompt_tokens, prompt_valid, prompt_index, keys, transform)
+        return self._generate(params, prompt_tokens, prompt_valid, prompt_index, keys, canonical(transform))
 
     def _trace(self, params, prompt_tokens, prompt_valid, prompt_index, keys, transform) -> Generation:
         self.traces += 1
@@ -137,15 +136,20 @@ class Sampler:
         )
 
 
-def prefill(
-    policy: Policy, params: Params, prompt_tokens: Int[Array, "P Tp"], prompt_valid: Bool[Array, "P Tp"]
-) -> tuple[Float[Array, "P D"], Any]:
-    """Run the prompts once: the hidden state that predicts the first completion token, and the cache."""
-    count, length = prompt_tokens.shape
-    positions = jnp.maximum(jnp.cumsum(prompt_valid, axis=-1, dtype=jnp.int32) - 1, 0)
-    hidden, cache, _ = policy.apply(params, prompt_tokens, positions, prompt_valid, policy.init_cache(count, length))
-    return hidden[:, -1], cache
-
-
 def _record(logits: Float[Array, "B V"], token: Int[Array, "B"], top_k: int) -> _Token:
-    raise NotImplementedError
+    """What is kept of one distribution; the support is TopK(μ) ∪ {y}, with y's own slot only where it is absent."""
+    _, top_ids = jax.lax.top_k(logits, top_k)
+    top_ids = top_ids.astype(jnp.int32)
+    is_sampled = top_ids == token[:, None]
+    absent = ~jnp.any(is_sampled, axis=-1, keepdims=True)
+    ids = jnp.concatenate([top_ids, token[:, None]], axis=-1)
+    mask = jnp.concatenate([jnp.ones_like(is_sampled), absent], axis=-1)
+    found = tail_statistics(logits, ids, mask)
+    slot = jnp.where(absent[:, 0], top_k, jnp.argmax(is_sampled, axis=-1) if top_k else 0)
+    return _Token(
+        token=token,
+        log_mu=jnp.take_along_axis(found.log_probs, slot[:, None], axis=-1)[:, 0],
+        top_ids=top_ids,
+        top_log_mu=found.log_probs[:, :top_k],
+        tail_log_mu=found.tail_log_mass,
+    )

@@ -120,7 +120,41 @@ def _statistics(
     wanted: frozenset[str],
     differentiable: frozenset[str],
 ) -> dict[str, Array]:
-    raise NotImplementedError
+    """Statistics of a chunk of tokens. All but log π and what is ``differentiable`` are detached."""
+    if support is None:
+        slots, mask, sampled = ids[:, None], jnp.ones((ids.shape[0], 1), bool), jnp.zeros_like(ids)
+    else:
+        slots, mask, sampled = support.ids, support.mask, support.sampled_slot
+    # A padding row has an empty support: score its token all the same, nobody reads it.
+    mask = mask | (jnp.arange(mask.shape[-1], dtype=sampled.dtype)[None] == sampled[:, None])
+    precise = tail_statistics(logits if "support" in differentiable else jax.lax.stop_gradient(logits), slots, mask)
+    log_pi = jnp.take_along_axis(precise.log_probs, sampled[:, None], axis=-1)[:, 0]
+    found = {"log_pi": _with_gradient_of(log_pi, _plain_log_prob(logits, ids))}
+    if support is not None:
+        found["support_log_pi"] = precise.log_probs
+        found["tail_log_pi"] = precise.tail_log_mass
+        found["tail_log_sum_sq_pi"] = precise.tail_log_sum_sq
+    if "sum_sq_pi" in wanted:
+        found["sum_sq_pi"] = precise.sum_sq
+    if "entropy" in wanted:
+        plain = _plain_entropy(logits) if "entropy" in differentiable else precise.entropy
+        found["entropy"] = _with_gradient_of(precise.entropy, plain)
+    return found
+
+
+def _with_gradient_of(value: Array, plain: Array) -> Array:
+    """``value``, which keeps its small numbers, with the gradient of ``plain``, which is cheap to differentiate."""
+    return jax.lax.stop_gradient(value) + (plain - jax.lax.stop_gradient(plain))
+
+
+def _plain_log_prob(logits: Float[Array, "C V"], ids: Int[Array, "C"]) -> Float[Array, "C"]:
+    return jnp.take_along_axis(logits, ids[:, None], axis=-1)[:, 0] - jax.nn.logsumexp(logits, axis=-1)
+
+
+def _plain_entropy(logits: Float[Array, "C V"]) -> Float[Array, "C"]:
+    log_probs = jax.nn.log_softmax(logits, axis=-1)
+    absent = log_probs == -jnp.inf
+    return -jnp.sum(jnp.exp(log_probs) * jnp.where(absent, 0.0, log_probs), axis=-1)
 
 
 def _in_chunks(function: Callable[..., Any], rows: Any, size: int) -> Any:

@@ -1,0 +1,5 @@
+"""From a rollout to new parameters: updates, the loop, the supervised warm start."""
+
+from trustax.training.config import OptimizerConfig, SupervisedConfig, TrainConfig
+
+__all__ = ["OptimizerConfig", "SupervisedConfig", "TrainConfig"]

@@ -11,11 +11,9 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from trustax.data.stream import PromptStream
-from trustax.errors import RunError
-from trustax.evaluation.evaluate import Evaluation
+from trustax.errors import RunError, RunInterrupted
 from trustax.objectives import ADVANTAGES, Objective
 from trustax.policies.policy import Policy
 from trustax.rollouts.collect import Collector
@@ -23,14 +21,11 @@ from trustax.rollouts.metrics import rollout_metrics
 from trustax.rollouts.samples import sample_records
 from trustax.scoring.score import score
 from trustax.training.config import OptimizerConfig, TrainConfig
+from trustax.training.gradients import Batch, take_prompts
 from trustax.training.optimizer import learning_rate
 from trustax.training.state import Pending, TrainState
-from trustax.training.update import Batch, UpdateResult, take_prompts
+from trustax.training.update import UpdateResult
 from trustax.types import Metric, Rollout, merge_metrics
-
-
-class Interrupted(Exception):
-    """The run was asked to stop. Its state is saved."""
 
 
 class Recorder(Protocol):
@@ -41,6 +36,19 @@ class Recorder(Protocol):
     def samples(self, step: int, records: Sequence[dict[str, Any]]) -> None: ...
 
     def evaluation(self, step: int, metrics: dict[str, float], timing: dict[str, float]) -> None: ...
+
+
+class Evaluation(Protocol):
+    """What an evaluation found: two accuracies, and completions as records."""
+
+    @property
+    def sampled(self) -> float: ...
+
+    @property
+    def greedy(self) -> float: ...
+
+    @property
+    def records(self) -> list[dict[str, Any]]: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,29 +69,48 @@ class Trainer:
 
 
 def train(trainer: Trainer, state: TrainState) -> TrainState:
-    """Run until ``config.steps`` rollout batches are used up; ``Interrupted`` after a stop request, state saved."""
+    """Run until ``config.steps`` rollout batches are used up.
+
+    An evaluation belongs to the step before it and is made before that step's checkpoint, so that a resumed run finds
+    either both or neither.
+
+    Raises:
+      RunInterrupted: after a stop request, with the state saved.
+      RunError: at a loss or a gradient that is not finite.
+    """
     config = trainer.config
     trainer.stream.set_state(state.stream if state.pending is None else state.pending.stream_after)
     while True:
         if _evaluation_due(config, state):
             _evaluate(trainer, state)
-        if state.step >= config.steps:
-            break
-        clock = time.monotonic()
-        if state.pending is None:
-            _collect(trainer, state)
-            _stop_if_asked(trainer, state)
-        rollout_seconds, clock = time.monotonic() - clock, time.monotonic()
-        while state.pending.done < config.minibatches:
-            _update(trainer, state)
-            if state.pending.done < config.minibatches:
-                _stop_if_asked(trainer, state)
-        _finish_step(trainer, state, {"rollout_seconds": rollout_seconds, "update_seconds": time.monotonic() - clock})
-        if config.checkpoint_every and state.step % config.checkpoint_every == 0:
+        if _checkpoint_due(config, state):
             trainer.save(state)
+        if state.step >= config.steps:
+            return state
         _stop_if_asked(trainer, state)
-    trainer.save(state)
-    return state
+        _step(trainer, state)
+
+
+def _step(trainer: Trainer, state: TrainState) -> None:
+    """One rollout batch and all of its updates."""
+    clock = time.monotonic()
+    if state.pending is None:
+        _collect(trainer, state)
+        _stop_if_asked(trainer, state)
+    assert state.pending is not None
+    rollout_seconds, clock = time.monotonic() - clock, time.monotonic()
+    while state.pending.done < trainer.config.minibatches:
+        if state.pending.done:
+            _stop_if_asked(trainer, state)
+        _update(trainer, state)
+    _finish_step(trainer, state, {"rollout_seconds": rollout_seconds, "update_seconds": time.monotonic() - clock})
+
+
+def _checkpoint_due(config: TrainConfig, state: TrainState) -> bool:
+    if state.pending is not None or state.step == 0:
+        return False
+    on_schedule = config.checkpoint_every > 0 and state.step % config.checkpoint_every == 0
+    return on_schedule or state.step == config.steps
 
 
 def _stop_if_asked(trainer: Trainer, state: TrainState) -> None:
@@ -92,7 +119,7 @@ def _stop_if_asked(trainer: Trainer, state: TrainState) -> None:
         if state.pending is not None and state.pending.done == 0:
             state.pending = None
         trainer.save(state)
-        raise Interrupted(f"stopped after step {state.step}, update {state.updates}; the state is saved")
+        raise RunInterrupted(f"stopped after step {state.step}, update {state.updates}; the state is saved")
 
 
 def _evaluation_due(config: TrainConfig, state: TrainState) -> bool:
@@ -168,11 +195,14 @@ def _update(trainer: Trainer, state: TrainState) -> None:
 
 def _stop_on_nonfinite(state: TrainState, metrics: dict[str, Metric]) -> None:
     bad = [name for name in ("update/loss", "update/grad_norm") if not np.isfinite(metrics[name].total)]
+    lost = metrics.get("tokens/nonfinite")
+    if lost is not None and lost.total > 0:
+        bad.append(f"log-probs of {int(lost.total)} tokens")
     if bad:
         raise RunError(
-            f"step {state.step}, update {state.updates}: {' and '.join(bad)} not finite; the run stops and the last "
-            "checkpoint is untouched. Look at metrics.jsonl for what grew before; a lower optimizer.learning_rate or "
-            "optimizer.clip_norm is the usual remedy"
+            f"step {state.step}, update {state.updates}: {' and '.join(bad)} are not finite; the run stops and the "
+            "last checkpoint is untouched. Look at metrics.jsonl for what grew before; a lower "
+            "optimizer.learning_rate or optimizer.clip_norm is the usual remedy"
         )
 
 
@@ -188,6 +218,7 @@ def _finish_step(trainer: Trainer, state: TrainState, timing: dict[str, float]) 
     step = state.step + 1
     trainer.recorder.step(step, pending.rollout_metrics | seen, timing)
     trainer.recorder.samples(step, _with_fates(pending))
+    state.tokens += tokens
     state.step, state.stream, state.pending = step, pending.stream_after, None
 
 

@@ -90,7 +90,10 @@ def from_checkpoint(arrays: dict[str, Any], record: dict[str, Any]) -> TrainStat
             done=saved["done"],
             fates=[Fates(**jax.tree.map(jnp.asarray, fates)) for fates in arrays["pending"]["fates"]],
             update_metrics=[
-                {name: Metric(jnp.float32(total), jnp.float32(weight), kind) for name, (total, weight, kind) in m.items()}
+                {
+                    name: Metric(jnp.float32(total), jnp.float32(weight), kind)
+                    for name, (total, weight, kind) in m.items()
+                }
                 for m in saved["update_metrics"]
             ],
             rollout_metrics=saved["rollout_metrics"],

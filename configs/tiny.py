@@ -1,0 +1,27 @@
+"""A character-level policy from scratch: a short supervised warm start, then RL on two-digit sums.
+
+Run:       bash scripts/quickstart configs/tiny.py
+Hardware:  two CPU cores; under three minutes, see README.md for what was measured
+"""
+
+from trustax.data import ArithmeticConfig, DataConfig
+from trustax.evaluation import EvalConfig
+from trustax.experiment import ExperimentConfig, ObjectiveConfig, VerifierConfig
+from trustax.policies import PolicyConfig
+from trustax.rollouts import RolloutConfig
+from trustax.training import OptimizerConfig, SupervisedConfig, TrainConfig
+
+
+def get_config() -> ExperimentConfig:
+    return ExperimentConfig(
+        name="tiny-sums",
+        policy=PolicyConfig(source="tiny"),
+        data=DataConfig(source=ArithmeticConfig(operation="sum", digits=1), template="{prompt} ="),
+        verifier=VerifierConfig(name="exact"),
+        rollout=RolloutConfig(prompts_per_step=16, group_size=16, max_prompt_tokens=16, max_new_tokens=4, top_k=20),
+        objective=ObjectiveConfig(recipe="pdm_topk_kl"),
+        supervised=SupervisedConfig(steps=60, batch_size=32, learning_rate=1e-3),
+        optimizer=OptimizerConfig(learning_rate=3e-4, warmup_steps=5, clip_norm=1.0),
+        train=TrainConfig(steps=60, minibatches=4, checkpoint_every=20),
+        evaluation=EvalConfig(prompts=24, samples=16),
+    )

@@ -1,0 +1,200 @@
+"""Make the golden files of tests/golden/policies with ``transformers``, the reference implementation.
+
+This script has an environment of its own, which is not in pdm.lock because torch would bring gigabytes:
+
+    python3 -m venv torchvenv
+    torchvenv/bin/pip install torch==2.13.0 transformers==5.24.0 gguf==0.19.0 accelerate
+    torchvenv/bin/python scripts/golden/policies.py tiny
+    torchvenv/bin/python scripts/golden/policies.py smollm2 .cache/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+
+``tiny`` writes, for every architecture switch, a random model of two or three layers (config.json, safetensors in
+bf16) and the float32 logits of two token sequences. ``smollm2`` writes greedy continuations of 20 prompts and logits at
+the first, a middle and the last position of four of them. Everything is seeded; regenerate only when a family is added.
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from transformers import (
+    Gemma2Config,
+    Gemma3TextConfig,
+    LlamaConfig,
+    MistralConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden" / "policies"
+SIZES = {
+    "vocab_size": 48,
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 1e4,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+LOCAL_AND_GLOBAL = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e2},
+    "full_attention": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0},
+}
+TINY = {
+    "llama": LlamaConfig(**SIZES),
+    "llama_every_head": LlamaConfig(**SIZES | {"num_key_value_heads": 4}, tie_word_embeddings=True),
+    "llama_wide_heads": LlamaConfig(**SIZES, head_dim=12),
+    "llama_rope_llama3": LlamaConfig(**SIZES, rope_parameters=LLAMA3),
+    "llama_rope_linear": LlamaConfig(**SIZES, rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}),
+    "mistral": MistralConfig(**SIZES, sliding_window=5),
+    "qwen2": Qwen2Config(**SIZES, tie_word_embeddings=True),
+    "qwen2_window": Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=5, max_window_layers=1),
+    "qwen3": Qwen3Config(**SIZES, head_dim=12),
+    "gemma2": Gemma2Config(
+        **SIZES, head_dim=12, sliding_window=5, query_pre_attn_scalar=20,
+        attn_logit_softcapping=2.0, final_logit_softcapping=3.0,
+    ),
+    "gemma3": Gemma3TextConfig(
+        **SIZES | {"num_hidden_layers": 3}, head_dim=12, sliding_window=5, query_pre_attn_scalar=20,
+        rope_parameters=LOCAL_AND_GLOBAL,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+    ),
+}  # fmt: skip
+SEQUENCES, LENGTH = 2, 24
+
+
+def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
+    """Weights large enough that every switch shows in the logits, rounded to bf16 so that they are stored exactly."""
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if name.endswith("norm.weight"):
+            centre = 0.0 if "gemma" in model.config.model_type else 1.0
+            values = centre + 0.3 * noise
+        elif name.endswith("bias"):
+            values = 0.3 * noise
+        else:
+            values = noise / parameter.shape[-1] ** 0.5
+        parameter.data = values.to(torch.bfloat16).to(torch.float32)
+
+
+def make_tiny() -> None:
+    for seed, (name, config) in enumerate(TINY.items()):
+        generator = torch.Generator().manual_seed(seed)
+        config._attn_implementation = "eager"  # the only one that applies attention's soft cap
+        model = transformers.AutoModelForCausalLM.from_config(config).eval()
+        randomize(model, generator)
+        tokens = torch.randint(config.vocab_size, (SEQUENCES, LENGTH), generator=generator)
+        with torch.no_grad():
+            logits = model(tokens).logits
+        folder = GOLDEN / name
+        shutil.rmtree(folder, ignore_errors=True)
+        model.to(torch.bfloat16).save_pretrained(folder)
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        np.savez_compressed(folder / "logits.npz", tokens=tokens.numpy().astype(np.int32), logits=logits.numpy())
+        print(f"{name}: largest logit {logits.abs().max():.1f}")
+
+
+QUESTIONS = [
+    "What is 4 + 3? Reply with only the number.",
+    "What is 17 + 25? Reply with only the number.",
+    "What is 6 times 7?",
+    "What is the capital of France?",
+    "Name three primary colours.",
+    "Write one sentence about the sea.",
+    "Who wrote Hamlet?",
+    "Translate 'good morning' into Spanish.",
+    "What is the opposite of cold?",
+    "List the days of the weekend.",
+    "How many legs does a spider have?",
+    "Give me a word that rhymes with cat.",
+    "What is H2O?",
+    "Complete: The quick brown fox jumps over the lazy",
+    "Is 13 a prime number?",
+    "What colour do you get from blue and yellow?",
+    "Write a Python function that adds two numbers.",
+    "What is the largest planet of the solar system?",
+    "Name a fruit that is yellow.",
+    "Say hello.",
+]
+CONTINUATION, LOGIT_PROMPTS, VOCABULARY_STRIDE, TOP = 24, 4, 97, 50
+
+
+def make_smollm2(file: Path) -> None:
+    options = {"gguf_file": file.name}
+    quantization = transformers.GgufConfig(dequantize=True)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        file.parent, **options, quantization_config=quantization, dtype=torch.float32
+    ).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, **options)
+    prompts, greedy, margins, records = [], [], [], []
+    for i, question in enumerate(QUESTIONS):
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": question}], add_generation_prompt=True, tokenize=False
+        )
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        continuation, margin = continue_greedily(model, ids, tokenizer.eos_token_id)
+        prompts.append(ids)
+        greedy.append(continuation)
+        margins.append(margin)
+        if i < LOGIT_PROMPTS:
+            with torch.no_grad():
+                logits = model(torch.tensor([ids])).logits[0]
+            for position in (0, len(ids) // 2, len(ids) - 1):
+                top = torch.topk(logits[position], TOP)
+                records.append((i, position, top.indices.numpy(), top.values.numpy(),
+                                logits[position, ::VOCABULARY_STRIDE].numpy()))  # fmt: skip
+    columns = list(zip(*records, strict=True))
+    np.savez_compressed(
+        GOLDEN / "smollm2.npz",
+        prompts=pad(prompts),
+        greedy=pad(greedy),
+        logit_prompt=np.asarray(columns[0], np.int32),
+        logit_position=np.asarray(columns[1], np.int32),
+        top_ids=np.stack(columns[2]).astype(np.int32),
+        top_logits=np.stack(columns[3]),
+        strided_logits=np.stack(columns[4]),
+    )
+    (GOLDEN / "smollm2_questions.json").write_text(json.dumps(QUESTIONS, indent=1) + "\n", encoding="utf-8")
+    print(f"smallest gap between the best and the second token: {min(margins):.4f}")
+
+
+def continue_greedily(model: torch.nn.Module, ids: list[int], eos: int) -> tuple[list[int], float]:
+    """Up to ``CONTINUATION`` tokens, the stop token included, and the smallest gap between first and second choice."""
+    chosen: list[int] = []
+    cache, step, margin = None, torch.tensor([ids]), float("inf")
+    with torch.no_grad():
+        while len(chosen) < CONTINUATION and (not chosen or chosen[-1] != eos):
+            out = model(step, past_key_values=cache, use_cache=True)
+            cache, best = out.past_key_values, torch.topk(out.logits[0, -1], 2)
+            margin = min(margin, float(best.values[0] - best.values[1]))
+            chosen.append(int(best.indices[0]))
+            step = torch.tensor([chosen[-1:]])
+    return chosen, margin
+
+
+def pad(rows: list[list[int]]) -> np.ndarray:
+    """Right-padded with −1."""
+    out = np.full((len(rows), max(map(len, rows))), -1, np.int32)
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = row
+    return out
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["tiny"]:
+        make_tiny()
+    elif len(sys.argv) == 3 and sys.argv[1] == "smollm2":
+        make_smollm2(Path(sys.argv[2]))
+    else:
+        sys.exit(__doc__)

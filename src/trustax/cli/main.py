@@ -1,0 +1,174 @@
+"""``trustax COMMAND CONFIG [key=value …]``: exit code 0 only if the job did what it says.
+
+2 is bad input, 1 a run that failed, 128 + the signal's number a run that was stopped with its state saved. Each comes
+with one line; a traceback is a fault of ours. What is slow to import (JAX and all that stands on it) is imported by the
+command that needs it, so that ``--help`` answers at once.
+"""
+
+import argparse
+import errno
+import logging
+import os
+import signal
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+import trustax
+from trustax.errors import RunError, RunInterrupted, UserError
+
+_FAILED, _BAD_INPUT = 1, 2
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see {self.prog} --help")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    try:
+        options, overrides = _parse(sys.argv[1:] if arguments is None else list(arguments))
+        logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax logs a traceback beside the error that it raises
+        _COMMANDS[options.command](options, overrides)
+        sys.stdout.flush()
+        return 0
+    except UserError as error:
+        return _fail(error, _BAD_INPUT)
+    except RunInterrupted as error:
+        return _fail(error, 128 + error.signal_number)
+    except RunError as error:
+        return _fail(error, _FAILED)
+    except KeyboardInterrupt:
+        return _fail(
+            "interrupted; a later run of the same command resumes from the last checkpoint", 128 + signal.SIGINT
+        )
+    except BrokenPipeError:  # whoever read our output has gone, as in `trustax sample … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _FAILED
+    except ValueError as error:
+        # Layers below say ValueError to bad input that they find while they build. One from elsewhere is a fault.
+        if not _raised_here(error.__traceback__):
+            raise
+        return _fail(error, _BAD_INPUT)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        code = _FAILED if error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT) else _BAD_INPUT
+        return _fail(f"{error.filename}: {error.strerror}", code)
+
+
+def _fail(error: object, code: int) -> int:
+    print("trustax: " + " ".join(str(error).split()), file=sys.stderr)
+    return code
+
+
+def _raised_here(tb: TracebackType | None) -> bool:
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+    return tb is not None and tb.tb_frame.f_globals.get("__name__", "").startswith("trustax.")
+
+
+def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    # Overrides may stand before, between and after options, which argparse has no word for: they are what is left.
+    options, rest = _parser().parse_known_args(arguments)
+    unknown = [argument for argument in rest if argument.startswith("-")]
+    if unknown:
+        raise UserError(f"unknown option {unknown[0]}; see trustax {options.command} --help")
+    return options, rest
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="trustax",
+        description="Reinforcement learning of language models under a divergence trust region.",
+        epilog="Each command has its own --help, with an example.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"trustax {trustax.__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def command(name: str, text: str, example: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(
+            name,
+            help=text,
+            description=text,
+            usage=f"trustax {name} CONFIG [key=value …] [options]",
+            epilog="key=value: any value of the config, by its dotted name.\n\nexample:\n"
+            + textwrap.indent(example, "  "),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        sub.add_argument("config", metavar="CONFIG", type=Path, help="a Python file with get_config()")
+        return sub
+
+    train = command(
+        "train",
+        "Train a policy; run the same command again to resume it.",
+        "trustax train configs/tiny.py seed=1 optimizer.learning_rate=1e-5 --output runs/first",
+    )
+    train.add_argument("--output", type=Path, metavar="DIR", help="run folder (default: runs/NAME-seedSEED)")
+    train.add_argument("--overwrite", action="store_true", help="remove the run that is in the folder first")
+
+    sample = command(
+        "sample",
+        "Print completions of held-out prompts, or of your own.",
+        "trustax sample configs/tiny.py --checkpoint runs/tiny-seed0 --prompt '3+4=' --count 4",
+    )
+    sample.add_argument("--prompt", action="append", metavar="TEXT", help="a prompt of your own; may be repeated")
+    sample.add_argument("--count", type=_at_least_one, default=4, metavar="N", help="completions a prompt (default: 4)")
+    sample.add_argument("--greedy", action="store_true", help="the most probable token each time")
+
+    evaluate = command(
+        "eval",
+        "Measure accuracy on held-out prompts, sampled and greedy.",
+        "trustax eval configs/tiny.py --checkpoint runs/tiny-seed0 evaluation.samples=16",
+    )
+    for sub in (sample, evaluate):
+        sub.add_argument(
+            "--checkpoint", type=Path, metavar="DIR", help="a run folder (default: the policy before training)"
+        )
+    return parser
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return number
+
+
+def _train(options: argparse.Namespace, overrides: list[str]) -> None:
+    from trustax.cli import commands
+
+    commands.train(options.config, overrides, output=options.output, overwrite=options.overwrite)
+
+
+def _sample(options: argparse.Namespace, overrides: list[str]) -> None:
+    from trustax.cli import commands
+
+    commands.sample(
+        options.config,
+        overrides,
+        checkpoint=options.checkpoint,
+        prompts=options.prompt,
+        count=options.count,
+        greedy=options.greedy,
+    )
+
+
+def _evaluate(options: argparse.Namespace, overrides: list[str]) -> None:
+    from trustax.cli import commands
+
+    commands.evaluate(options.config, overrides, checkpoint=options.checkpoint)
+
+
+_COMMANDS = {"train": _train, "sample": _sample, "eval": _evaluate}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""The jobs of the command line: train, sample, evaluate."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from trustax.analysis.plots import plot_run
+from trustax.checkpoint.checkpointer import Checkpointer
+from trustax.data import Example, PromptStream
+from trustax.errors import ConfigError, RunInterrupted
+from trustax.evaluation.evaluate import Evaluation
+from trustax.evaluation.evaluate import evaluate as run_evaluation
+from trustax.experiment.assemble import Parts, build_objective, build_parts, held_out, load_split, warm_started
+from trustax.experiment.config import ExperimentConfig
+from trustax.experiment.interrupts import Interrupts
+from trustax.experiment.recorder import Recorder
+from trustax.experiment.run_folder import RunFolder, versions
+from trustax.experiment.summary import Summary, read_summary
+from trustax.rollouts.samples import sample_records
+from trustax.training.loop import Trainer
+from trustax.training.loop import train as run_training
+from trustax.training.optimizer import init_optimizer, make_optimizer
+from trustax.training.state import TrainState, from_checkpoint, to_checkpoint
+from trustax.training.update import make_update
+from trustax.types import Transform
+
+
+def train(config: ExperimentConfig, folder: Path, *, overwrite: bool = False) -> Summary:
+    """Train as ``config`` says, or go on with the run that ``folder`` holds.
+
+    Raises:
+      ConfigError: bad input; nothing was changed.
+      RunInterrupted: asked to stop; the state is saved and the same command goes on.
+      RunError: the run failed; the last good checkpoint is untouched.
+    """
+    objective = build_objective(config)
+    parts = build_parts(config)
+    source = load_split(parts, "train")
+    examples = held_out(parts)
+    with RunFolder(folder, config, overwrite=overwrite) as run, Interrupts() as interrupts:
+        with Checkpointer(run.checkpoints, keep=config.train.keep_checkpoints) as checkpointer:
+            last = checkpointer.latest_step()
+            if last is not None and run.summary_file.exists():
+                finished = read_summary(run.summary_file)
+                if finished.steps == config.train.steps:
+                    return finished
+            stream = PromptStream(source, batch_size=config.rollout.prompts_per_step, seed=config.seed)
+            optimizer = make_optimizer(config.optimizer)
+            if last is None:
+                state = _initial_state(parts, warm_started(parts, source), optimizer, stream, objective.needs)
+            else:
+                state = _restore(checkpointer, last, parts, optimizer, objective.needs)
+            clock = _Clock(before=state.seconds)
+            with Recorder(
+                run, total_steps=config.train.steps, after_step=None if last is None else state.step
+            ) as recorder:
+                trainer = Trainer(
+                    policy=parts.policy,
+                    objective=objective,
+                    collector=parts.collector,
+                    stream=stream,
+                    update=make_update(parts.policy, optimizer, micro_batches=config.train.micro_batches),
+                    evaluate=lambda params, go_on: _evaluate(parts, params, examples, go_on),
+                    config=config.train,
+                    optimizer=config.optimizer,
+                    recorder=recorder,
+                    save=lambda state: _save(checkpointer, state, clock),
+                    stop_requested=interrupts.stop_requested,
+                )
+                try:
+                    state = run_training(trainer, state)
+                except RunInterrupted as stop:
+                    checkpointer.wait()
+                    raise RunInterrupted(
+                        str(stop), signal_number=interrupts.signal_number or stop.signal_number
+                    ) from None
+        summary = _summarise(config, state, clock.seconds())
+        plot_run(run.metrics_file, run.plots)
+        summary.write(run.summary_file)
+    return summary
+
+
+def sample(
+    config: ExperimentConfig, *, checkpoint: Path | None, prompts: list[str] | None, count: int, greedy: bool
+) -> list[dict[str, Any]]:
+    """Complete each prompt ``count`` times (the held-out ones if none are given); one record a completion."""
+    parts = build_parts(config)
+    params = _params(parts, checkpoint)
+    if prompts is None:
+        examples = held_out(parts)
+    else:
+        if not prompts or not all(prompts):
+            raise ConfigError("an empty prompt: give at least one prompt with some text")
+        examples = [Example(index=i, prompt=prompt, answer="") for i, prompt in enumerate(prompts)]
+    transform = Transform(temperature=config.rollout.temperature, greedy=greedy)
+    collector = dataclasses.replace(parts.collector, group_size=count, transform=transform)
+    _, completions = collector(params, examples, step=0, version=0)
+    return sample_records(completions, None, parts.tokenizer)
+
+
+def evaluate(config: ExperimentConfig, *, checkpoint: Path | None) -> Evaluation:
+    """Accuracy on the held-out prompts, of a checkpoint or of the policy before training."""
+    parts = build_parts(config)
+    found = _evaluate(parts, _params(parts, checkpoint), held_out(parts), lambda: True)
+    assert found is not None
+    return found
+
+
+def _evaluate(parts: Parts, params: Any, examples: list[Example], keep_going: Callable[[], bool]) -> Evaluation | None:
+    settings = parts.config.evaluation
+    return run_evaluation(
+        parts.collector,
+        params,
+        examples,
+        samples=settings.samples,
+        temperature=settings.temperature,
+        batch_prompts=parts.config.rollout.prompts_per_step,
+        keep_going=keep_going,
+    )
+
+
+def _initial_state(
+    parts: Parts, params: Any, optimizer: Any, stream: PromptStream, needs: frozenset[str]
+) -> TrainState:
+    reference = jax.tree.map(lambda x: x.copy(), params) if "log_ref" in needs else None
+    return TrainState(params, init_optimizer(optimizer, params), stream=stream.get_state(), reference=reference)
+
+
+def _restore(checkpointer: Checkpointer, step: int, parts: Parts, optimizer: Any, needs: frozenset[str]) -> TrainState:
+    params = jax.eval_shape(lambda x: x, parts.params)
+    templates: dict[str, Any] = {
+        "params": params,
+        "opt_state": jax.eval_shape(lambda x: init_optimizer(optimizer, x), params),
+    }
+    if "log_ref" in needs:
+        templates["reference"] = params
+    if checkpointer.read_record(step)["pending"] is not None:
+        templates["pending"] = None
+    return from_checkpoint(*checkpointer.restore(step, templates))
+
+
+def _save(checkpointer: Checkpointer, state: TrainState, clock: "_Clock") -> None:
+    if not checkpointer.has(state.updates):
+        checkpointer.save(state.updates, *to_checkpoint(dataclasses.replace(state, seconds=clock.seconds())))
+
+
+def _params(parts: Parts, checkpoint: Path | None) -> Any:
+    """Parameters of a checkpoint (a run folder or its ``checkpoints``), or those before training."""
+    if checkpoint is None:
+        return warm_started(parts, load_split(parts, "train")) if parts.config.supervised.steps else parts.params
+    folder = checkpoint / "checkpoints" if (checkpoint / "checkpoints").is_dir() else checkpoint
+    with Checkpointer(folder) as checkpointer:
+        last = checkpointer.latest_step()
+        if last is None:
+            raise ConfigError(f"{checkpoint} holds no complete checkpoint")
+        template = jax.eval_shape(lambda x: x, parts.params)
+        arrays, _ = checkpointer.restore(last, {"params": template})
+    return arrays["params"]
+
+
+def _summarise(config: ExperimentConfig, state: TrainState, seconds: float) -> Summary:
+    before, after = state.evaluations["0"], state.evaluations[str(state.step)]
+    return Summary(
+        name=config.name,
+        objective=config.objective.recipe,
+        seed=config.seed,
+        steps=state.step,
+        eval_before=before["sampled"],
+        eval_after=after["sampled"],
+        greedy_before=before["greedy"],
+        greedy_after=after["greedy"],
+        wall_seconds=seconds,
+        tokens_per_second=state.tokens / max(seconds, 1e-9),
+        versions=versions(),
+    )
+
+
+class _Clock:
+    """Seconds of this run, those before a resumption included."""
+
+    def __init__(self, before: float) -> None:
+        self._start = time.monotonic() - before
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._start

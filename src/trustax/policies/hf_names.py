@@ -1,0 +1,116 @@
+"""One table: a tensor of our tree, its name in Hugging Face checkpoints and in GGUF files, and its orientation."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from trustax.policies.config import ArchitectureConfig
+
+
+class Tensor(NamedTuple):
+    """One leaf of the parameter tree. ``{}`` in a file's name stands for the layer; such leaves are stacked.
+
+    ``transpose`` says that files hold ``[outputs, inputs]`` and the tree ``[inputs, outputs]``. ``permuted_heads``
+    says that GGUF files of the Llama architecture interleave the two rotary halves of each head.
+    """
+
+    path: tuple[str, ...]
+    hf: str
+    gguf: str | None
+    shape: Callable[[ArchitectureConfig], tuple[int, ...]]
+    transpose: bool = False
+    when: Callable[[ArchitectureConfig], bool] = lambda config: True
+    permuted_heads: Callable[[ArchitectureConfig], int] | None = None
+
+    @property
+    def stacked(self) -> bool:
+        """Whether files hold one tensor per layer."""
+        return "{}" in self.hf
+
+    def file_shape(self, config: ArchitectureConfig) -> tuple[int, ...]:
+        """The shape of one tensor in a file."""
+        shape = self.shape(config)
+        return shape[::-1] if self.transpose else shape
+
+    def tree_shape(self, config: ArchitectureConfig) -> tuple[int, ...]:
+        """The shape of the leaf in the tree."""
+        return (config.num_layers, *self.shape(config)) if self.stacked else self.shape(config)
+
+
+def _model(c: ArchitectureConfig) -> tuple[int, ...]:
+    return (c.hidden_size,)
+
+
+def _head(c: ArchitectureConfig) -> tuple[int, ...]:
+    return (c.head_dim,)
+
+
+def _queries(c: ArchitectureConfig) -> tuple[int, ...]:
+    return (c.num_heads * c.head_dim,)
+
+
+def _keys(c: ArchitectureConfig) -> tuple[int, ...]:
+    return (c.num_kv_heads * c.head_dim,)
+
+
+def _mlp(c: ArchitectureConfig) -> tuple[int, ...]:
+    return (c.mlp_size,)
+
+
+def _table(c: ArchitectureConfig) -> tuple[int, ...]:
+    return (c.rows, c.hidden_size)
+
+
+def _layer(path: str, hf: str, gguf: str | None, ins, outs=None, **options) -> Tensor:
+    """A tensor of each layer: a vector of size ``ins``, or a kernel from ``ins`` to ``outs``."""
+    return Tensor(
+        ("layers", *path.split(".")),
+        f"model.layers.{{}}.{hf}",
+        None if gguf is None else f"blk.{{}}.{gguf}",
+        ins if outs is None else lambda c: (*ins(c), *outs(c)),
+        transpose=outs is not None,
+        **options,
+    )
+
+
+TENSORS: tuple[Tensor, ...] = (
+    Tensor(("embedding",), "model.embed_tokens.weight", "token_embd.weight", _table),
+    Tensor(("head",), "lm_head.weight", "output.weight", _table, when=lambda c: not c.tie_embeddings),
+    Tensor(("final_norm", "scale"), "model.norm.weight", "output_norm.weight", _model),
+    _layer("attention_norm.scale", "input_layernorm.weight", "attn_norm.weight", _model),
+    _layer(
+        "attention.query.kernel", "self_attn.q_proj.weight", "attn_q.weight", _model, _queries,
+        permuted_heads=lambda c: c.num_heads,
+    ),
+    _layer(
+        "attention.key.kernel", "self_attn.k_proj.weight", "attn_k.weight", _model, _keys,
+        permuted_heads=lambda c: c.num_kv_heads,
+    ),
+    _layer("attention.value.kernel", "self_attn.v_proj.weight", "attn_v.weight", _model, _keys),
+    _layer("attention.output.kernel", "self_attn.o_proj.weight", "attn_output.weight", _queries, _model),
+    _layer("attention.query.bias", "self_attn.q_proj.bias", None, _queries, when=lambda c: c.qkv_bias),
+    _layer("attention.key.bias", "self_attn.k_proj.bias", None, _keys, when=lambda c: c.qkv_bias),
+    _layer("attention.value.bias", "self_attn.v_proj.bias", None, _keys, when=lambda c: c.qkv_bias),
+    _layer("attention.query_norm.scale", "self_attn.q_norm.weight", None, _head, when=lambda c: c.qk_norm),
+    _layer("attention.key_norm.scale", "self_attn.k_norm.weight", None, _head, when=lambda c: c.qk_norm),
+    # Gemma 2 and 3 call the norm after attention what the others call the norm before the MLP.
+    _layer(
+        "attention_post_norm.scale", "post_attention_layernorm.weight", None, _model, when=lambda c: c.post_norms
+    ),
+    _layer("mlp_norm.scale", "pre_feedforward_layernorm.weight", None, _model, when=lambda c: c.post_norms),
+    _layer("mlp_post_norm.scale", "post_feedforward_layernorm.weight", None, _model, when=lambda c: c.post_norms),
+    _layer(
+        "mlp_norm.scale", "post_attention_layernorm.weight", "ffn_norm.weight", _model,
+        when=lambda c: not c.post_norms,
+    ),
+    _layer("mlp.gate.kernel", "mlp.gate_proj.weight", "ffn_gate.weight", _model, _mlp),
+    _layer("mlp.up.kernel", "mlp.up_proj.weight", "ffn_up.weight", _model, _mlp),
+    _layer("mlp.down.kernel", "mlp.down_proj.weight", "ffn_down.weight", _mlp, _model),
+)  # fmt: skip
+
+# Buffers that old checkpoints carry and that follow from the config.
+DERIVED_SUFFIXES = ("rotary_emb.inv_freq", "self_attn.bias", "self_attn.masked_bias")
+
+
+def tensors(config: ArchitectureConfig) -> tuple[Tensor, ...]:
+    """The table's rows for ``config``: together they are the whole parameter tree."""
+    return tuple(tensor for tensor in TENSORS if tensor.when(config))

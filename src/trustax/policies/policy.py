@@ -1,0 +1,118 @@
+"""A policy: pure functions over a parameter tree. Only this package knows that flax stands behind them."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from trustax.policies.config import ArchitectureConfig
+from trustax.policies.decoder import Cache, Decoder
+
+Params = dict[str, Any]
+DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+
+
+class Apply(Protocol):
+    """The network without its head."""
+
+    def __call__(
+        self,
+        params: Params,
+        tokens: Int[Array, "B L"],
+        positions: Int[Array, "B L"],
+        valid: Bool[Array, "B S"],
+        cache: Cache | None,
+        *,
+        routes: None = None,
+    ) -> tuple[Float[Array, "B L D"], Cache | None, dict[str, Array]]:
+        """Hidden states of ``tokens``, the cache with them added, and a dict of statistics (empty for a dense model).
+
+        ``valid[b, s]`` says that slot s holds a real token, the new ones included. The new tokens take the slots from
+        ``cache["index"]`` on; a query in slot i sees the valid slots up to i. Without a cache S = L. A query that
+        sees no slot yields finite numbers and no gradient through attention.
+        """
+        ...
+
+
+class Policy(NamedTuple):
+    """What sampler and scorer need to know of a model.
+
+    ``head`` gives float32 logits of the real vocabulary, soft cap applied. ``head_weights`` gives its matrix ``[V, D]``
+    for chunked products; the caller then applies ``config.logit_soft_cap``. The cache is
+    ``{"k", "v": [layers, B, S, N, Hd], "index": int32 []}``. ``logical_axes`` names the axes of every parameter.
+    """
+
+    config: ArchitectureConfig
+    init: Callable[[Key[Array, ""]], Params]
+    apply: Apply
+    head: Callable[[Params, Float[Array, "*B D"]], Float[Array, "*B V"]]
+    head_weights: Callable[[Params], Float[Array, "V D"]]
+    init_cache: Callable[[int, int], Cache]
+    logical_axes: Callable[[], Any]
+
+
+def build(config: ArchitectureConfig, *, dtype: str = "float32", remat: bool = False) -> Policy:
+    """Build the policy of ``config``.
+
+    Args:
+        dtype: of the computation, ``"float32"`` or ``"bfloat16"``; parameters are float32 either way.
+        remat: recompute each layer in the backward pass: less memory, about a third more time.
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype must be one of {sorted(DTYPES)}, got {dtype!r}")
+    compute = DTYPES[dtype]
+    decoder = Decoder(config, compute, remat)
+
+    def boxed_init(key: Key[Array, ""]) -> Any:
+        nothing = jnp.zeros((1, 1), jnp.int32)
+        return decoder.init(key, nothing, nothing, jnp.ones((1, 1), bool), None)["params"]
+
+    def init(key: Key[Array, ""]) -> Params:
+        return nn.unbox(boxed_init(key))
+
+    def apply(params, tokens, positions, valid, cache, *, routes=None):
+        _check_shapes(tokens, positions, valid, cache, routes)
+        hidden, cache = decoder.apply({"params": params}, tokens, positions, valid, cache)
+        return hidden, cache, {}
+
+    def head_weights(params: Params) -> Float[Array, "V D"]:
+        return params["embedding" if config.tie_embeddings else "head"][: config.vocab_size]
+
+    def head(params: Params, hidden: Float[Array, "*B D"]) -> Float[Array, "*B V"]:
+        weights = head_weights(params).astype(hidden.dtype)
+        logits = jnp.einsum("...d,vd->...v", hidden, weights, preferred_element_type=jnp.float32)
+        if config.logit_soft_cap is None:
+            return logits
+        cap = jnp.float32(config.logit_soft_cap)
+        return cap * jnp.tanh(logits / cap)
+
+    def init_cache(batch: int, length: int) -> Cache:
+        shape = (config.num_layers, batch, length, config.num_kv_heads, config.head_dim)
+        return {"k": jnp.zeros(shape, compute), "v": jnp.zeros(shape, compute), "index": jnp.int32(0)}
+
+    def logical_axes() -> Any:
+        return nn.get_partition_spec(jax.eval_shape(boxed_init, jax.random.key(0)))
+
+    return Policy(config, init, apply, head, head_weights, init_cache, logical_axes)
+
+
+def _check_shapes(tokens, positions, valid, cache, routes) -> None:
+    problems = []
+    if routes is not None:
+        problems.append("routes were given, but this decoder has no experts")
+    if positions.shape != tokens.shape:
+        problems.append(f"positions must have the shape of tokens, {tokens.shape}, got {positions.shape}")
+    slots = tokens.shape[1] if cache is None else cache["k"].shape[2]
+    if valid.shape != (tokens.shape[0], slots):
+        problems.append(f"valid must be [batch, slots] = {(tokens.shape[0], slots)}, got {valid.shape}")
+    if valid.dtype != bool:
+        problems.append(f"valid must be boolean, got {valid.dtype}")
+    if cache is not None and cache["k"].shape[1] != tokens.shape[0]:
+        problems.append(f"the cache has {cache['k'].shape[1]} rows for {tokens.shape[0]} rows of tokens")
+    if tokens.shape[1] > slots:
+        problems.append(f"{tokens.shape[1]} new tokens do not fit a cache of {slots} slots")
+    if problems:
+        raise ValueError("policy.apply: " + "; ".join(problems))
