@@ -130,8 +130,8 @@ def _cast(spec: ObjectiveSpec, dtype: jnp.dtype) -> ObjectiveSpec:
 
 
 def _number(leaf: Any) -> Any:
-    """A leaf as an array of the default float dtype, so that every build of a recipe has the same types."""
-    return leaf if isinstance(leaf, jax.Array) else np.asarray(leaf, jnp.result_type(float))
+    """A leaf as a float64 array of the host, so that every build has the same types; ``jit`` casts it as it must."""
+    return leaf if isinstance(leaf, jax.Array) else np.asarray(leaf, np.float64)
 
 
 def build(spec: ObjectiveSpec) -> Objective:

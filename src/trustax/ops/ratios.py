@@ -55,8 +55,9 @@ def positions(token_mask: Bool[Array, "*B T"]) -> Int[Array, "*B T"]:
 def prefix_log_ratio(log_ratios: Float[Array, "*B T"], token_mask: Bool[Array, "*B T"]) -> Float[Array, "*B T"]:
     """Sum the log-ratios of a prefix, the current token included.
 
-    ``S_t = Σ_{j≤t, m_j} l_j``. It is the exact importance weight of token t's policy-gradient term: later factors
-    have conditional mean one. At a masked token it repeats the last value.
+    ``S_t = Σ_{j≤t, m_j} l_j``. It is the exact importance weight of token t's policy-gradient term if its advantage
+    depends on the prefix only: later factors then have conditional mean one. (An outcome reward depends on the rest
+    too.) At a masked token it repeats the last value.
 
     Gradient: the reversed cumulative sum; detach it if only the current token's gradient is meant (CTPO).
 

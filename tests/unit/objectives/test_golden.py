@@ -7,7 +7,7 @@ import pytest
 
 from trustax.objectives import RECIPES, build
 from trustax.objectives.masks import TrustRegion
-from trustax.objectives.proximity import BinaryKL, BinaryTV, K2, K3, Absolute, RatioDeviation, SequenceMax, SequenceMean
+from trustax.objectives.proximity import K2, K3, Absolute, BinaryKL, BinaryTV, RatioDeviation, SequenceMax, SequenceMean
 from trustax.objectives.ratio import BEHAVIOR, policy_ratio
 from trustax.objectives.thresholds import PowerOfPosition, PrefixBudget
 from trustax.objectives.view import view_of

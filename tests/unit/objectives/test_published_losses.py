@@ -49,7 +49,7 @@ class Tokens:
 
     def __init__(self, stats, log_pi, full_pi, full_mu):
         self.m = stats.token_mask
-        clean = lambda x: jnp.where(self.m, x, 0.0)  # noqa: E731
+        clean = lambda x: jnp.where(self.m, x, 0.0)
         self.lp, self.mu, self.po, self.ref = map(clean, (log_pi, stats.log_mu, stats.log_anchor, stats.log_ref))
         self.fixed = np.where(self.m, stats.log_pi, 0.0)  # log π as a number, for selections
         self.a, self.support, self.full_pi, self.full_mu = clean(stats.advantages), stats.support, full_pi, full_mu

@@ -21,7 +21,8 @@ def pg_is(*, level: Level = "token", aggregation: Mode = "sequence_mean_of_token
     """Policy gradient with importance weights and nothing else.
 
     ``w = r``, r = π/μ uncapped. With ``level="token"`` the gradient is that of ``E_μ[Σ_t r_t A]`` (first order in the
-    policies' distance); with ``"prefix"`` or ``"sequence_sum"`` it is the exact gradient of E_π[R].
+    policies' distance). ``"sequence_sum"`` gives the exact gradient of E_π[R]; ``"prefix"`` does so only if A_t is the
+    value of the prefix under π, for an outcome reward it credits continuations as μ draws them.
 
     Source: PG-IS of DPPO, arXiv 2602.04879, §5 and App. C (M = 1, C = ∞).
     """
