@@ -187,7 +187,7 @@ def _update(trainer: Trainer, state: TrainState) -> None:
     )
     state.params, state.opt_state = result.params, result.opt_state
     pending.fates.append(result.fates)
-    pending.update_metrics.append(jax.device_get(result.metrics))
+    pending.update_metrics.append(jax.block_until_ready(result.metrics))
     _stop_on_nonfinite(state, pending.update_metrics[-1])
     pending.done += 1
     state.updates += 1
