@@ -40,7 +40,7 @@ def assert_equal_runs(one: Path, other: Path) -> None:
         np.testing.assert_array_equal(mine, theirs)
 
 
-@pytest.mark.parametrize("updates", [1, 3, 5])
+@pytest.mark.parametrize("updates", [1, 5])
 def test_a_crash_in_an_update(
     updates: int, small_config: Callable[..., ExperimentConfig], uninterrupted: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -60,7 +60,7 @@ def test_a_crash_in_an_update(
     assert_equal_runs(tmp_path / "run", uninterrupted)
 
 
-@pytest.mark.parametrize("poll", [1, 2, 4, 5, 7, 9])
+@pytest.mark.parametrize("poll", [1, 4, 6, 9])
 def test_a_stop_request_in_any_phase(
     poll: int, small_config: Callable[..., ExperimentConfig], uninterrupted: Path, tmp_path: Path, monkeypatch
 ) -> None:
