@@ -1,7 +1,9 @@
-"""A character-level policy from scratch: a short supervised warm start, then RL on two-digit sums.
+"""A character-level policy from scratch: a short supervised warm start, then RL on sums of two numbers below 100.
 
 Run:       bash scripts/quickstart configs/tiny.py
 Hardware:  two CPU cores; under three minutes, see README.md for what was measured
+Task:      all 10,000 ordered pairs, 7,600 to train on and 2,400 held out (the first 128 are asked); the whole completion
+           must be the answer. The warm start stops early, where about one sample in five is right.
 """
 
 from trustax.data import ArithmeticConfig, DataConfig
@@ -16,12 +18,12 @@ def get_config() -> ExperimentConfig:
     return ExperimentConfig(
         name="tiny-sums",
         policy=PolicyConfig(source="tiny"),
-        data=DataConfig(source=ArithmeticConfig(operation="sum", digits=1), template="{prompt} ="),
+        data=DataConfig(source=ArithmeticConfig(operation="sum", digits=2), template="{prompt} ="),
         verifier=VerifierConfig(name="exact"),
-        rollout=RolloutConfig(prompts_per_step=16, group_size=16, max_prompt_tokens=16, max_new_tokens=4, top_k=20),
+        rollout=RolloutConfig(prompts_per_step=64, group_size=16, max_prompt_tokens=16, max_new_tokens=4, top_k=20),
         objective=ObjectiveConfig(recipe="pdm_topk_kl"),
-        supervised=SupervisedConfig(steps=60, batch_size=32, learning_rate=1e-3),
-        optimizer=OptimizerConfig(learning_rate=3e-4, warmup_steps=5, clip_norm=1.0),
-        train=TrainConfig(steps=60, minibatches=4, checkpoint_every=20),
-        evaluation=EvalConfig(prompts=24, samples=16),
+        supervised=SupervisedConfig(steps=300, batch_size=128, learning_rate=1e-3),
+        optimizer=OptimizerConfig(learning_rate=2e-4, warmup_steps=5, clip_norm=1.0),
+        train=TrainConfig(steps=180, minibatches=4, checkpoint_every=60),
+        evaluation=EvalConfig(prompts=128, samples=4),
     )
