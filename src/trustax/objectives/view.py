@@ -4,9 +4,11 @@ Values at masked positions are replaced by neutral ones here, before any arithme
 through. A token whose own numbers are not finite leaves the loss and is counted.
 """
 
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from trustax.ops.masked import select
 from trustax.ops.ratios import positions
@@ -46,7 +48,7 @@ class TokenView:
         """A constant of the tokens' shape."""
         return jnp.broadcast_to(jnp.asarray(value, self.dtype), self.log_pi.shape)
 
-    def per_sequence(self, values: Float[Array, "*B"]) -> Array:
+    def per_sequence(self, values: Shaped[Array, "*B"]) -> Shaped[Array, "*B T"]:
         """One number per sequence, repeated for each of its tokens."""
         return jnp.broadcast_to(values[..., None], self.log_pi.shape)
 
@@ -117,7 +119,10 @@ def view_of(stats: TokenStats, needs: frozenset[str], *, detach: bool = True) ->
     return view
 
 
-def required(value: Array | None, name: str) -> Array:
+Statistic = TypeVar("Statistic")
+
+
+def required(value: Statistic | None, name: str) -> Statistic:
     """``value``, or an error naming the statistic that is missing (checked before, so only a direct call gets here)."""
     if value is None:
         raise ValueError(f"the statistics lack {name!r}: ask the scorer for it (score(..., needs=objective.needs))")

@@ -151,7 +151,7 @@ def masked_pg(t, d, delta, direction, cap=np.inf):
 
 
 def binary_kl(t):
-    p, q = np.exp(t.mu), np.exp(SG(t.lp))
+    p, q = (jnp.where(t.m, jnp.exp(x), 0.5) for x in (t.mu, SG(t.lp)))
     return p * jnp.log(p / q) + (1 - p) * jnp.log((1 - p) / (1 - q))
 
 
