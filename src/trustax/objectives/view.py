@@ -98,7 +98,7 @@ def view_of(stats: TokenStats, needs: frozenset[str], *, detach: bool = True) ->
     log_pi = select(stats.log_pi.astype(dtype), valid)
     entropy = safe(stats.entropy)
     detached = jax.lax.stop_gradient if detach else lambda x: x
-    view = TokenView(
+    return TokenView(
         log_pi_grad=log_pi,
         log_pi=detached(log_pi),
         log_mu=detached(select(stats.log_mu.astype(dtype), valid)),
@@ -116,7 +116,6 @@ def view_of(stats: TokenStats, needs: frozenset[str], *, detach: bool = True) ->
         support=None if support is None else detached(_safe_support(support, valid, dtype)),
         vocab_size=stats.vocab_size,
     )
-    return view
 
 
 Statistic = TypeVar("Statistic")
