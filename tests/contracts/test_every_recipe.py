@@ -1,7 +1,7 @@
 """What every recipe of the table must do, checked on one compiled function per recipe.
 
-All cases have one shape, so that each recipe compiles once: parts of a batch are made by masking rows, other paddings by
-rolling the columns. A recipe that is added to the table is tested here without further words.
+All cases have one shape, so that each recipe compiles once: parts of a batch are made by masking rows, other paddings
+by rolling the columns. A recipe that is added to the table is tested here without further words.
 """
 
 import collections

@@ -8,7 +8,50 @@ import pytest
 from trustax.objectives import ADVANTAGES, RECIPES, ObjectiveSpec, build, recipes
 from trustax.ops import advantages
 
-NAMES = ["pg_is", "ppo_clip", "grpo", "dapo", "dr_grpo", "gspo", "gmpo", "cispo", "aipo", "aspo", "luspo", "clip_cov", "kl_cov", "dro", "mini_rl", "tis", "mis", "icepop", "dppo_binary_tv", "dppo_binary_kl", "dppo_topk_tv", "dppo_topk_kl", "pdm_topk_kl", "pdm_topk_reverse_kl", "pdm_topk_tv", "pdm_certified", "drpo", "masked_drpo", "drpo_predictive", "spo", "ctpo", "minpro", "sapo_search", "sapo_soft", "cppo", "trm_max", "trm_avg", "opsm", "vaco", "sat", "vespo", "update_aware"]
+NAMES = [
+    "pg_is",
+    "ppo_clip",
+    "grpo",
+    "dapo",
+    "dr_grpo",
+    "gspo",
+    "gmpo",
+    "cispo",
+    "aipo",
+    "aspo",
+    "luspo",
+    "clip_cov",
+    "kl_cov",
+    "dro",
+    "mini_rl",
+    "tis",
+    "mis",
+    "icepop",
+    "dppo_binary_tv",
+    "dppo_binary_kl",
+    "dppo_topk_tv",
+    "dppo_topk_kl",
+    "pdm_topk_kl",
+    "pdm_topk_reverse_kl",
+    "pdm_topk_tv",
+    "pdm_certified",
+    "drpo",
+    "masked_drpo",
+    "drpo_predictive",
+    "spo",
+    "ctpo",
+    "minpro",
+    "sapo_search",
+    "sapo_soft",
+    "cppo",
+    "trm_max",
+    "trm_avg",
+    "opsm",
+    "vaco",
+    "sat",
+    "vespo",
+    "update_aware",
+]
 
 
 def _recipes_in_modules():

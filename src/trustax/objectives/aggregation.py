@@ -3,17 +3,24 @@
 The mean is ``sum / weight``, divided once by the *global* weight, so that micro-batches and shards change nothing.
 """
 
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from trustax.objectives.term import Term, number, outside
+from trustax.objectives.term import Leaf, Term, number, outside, unknown
 from trustax.ops.masked import masked_sum
 from trustax.types import pytree_dataclass, static_field
 
-Mode = Literal["token_mean", "sequence_mean_of_token_sums", "sequence_mean_of_token_means", "sequence_sum_over_horizon"]
-Denominator = Literal["original", "surviving"]
+Mode = str
+MODES = (
+    "token_mean",
+    "sequence_mean_of_token_sums",
+    "sequence_mean_of_token_means",
+    "sequence_sum_over_horizon",
+)
+Denominator = str
+DENOMINATORS = ("original", "surviving")
 
 
 class SumAndWeight(NamedTuple):
@@ -38,14 +45,10 @@ class Aggregation(Term):
 
     mode: Mode = static_field(default="token_mean")
     denominator: Denominator = static_field(default="original")
-    horizon: Array | float = 1.0
+    horizon: Leaf = 1.0
 
     def own_problems(self) -> list[str]:
-        found = []
-        if self.mode not in get_args(Mode):
-            found.append(f"aggregation {self.mode!r} is unknown: expected one of {', '.join(get_args(Mode))}")
-        if self.denominator not in get_args(Denominator):
-            found.append(f"denominator {self.denominator!r} is unknown: expected 'original' or 'surviving'")
+        found = unknown("aggregation", self.mode, MODES) + unknown("denominator", self.denominator, DENOMINATORS)
         if self.mode == "sequence_sum_over_horizon":
             found += outside("horizon", self.horizon, 1.0, 1e12, "it is the number of tokens a sequence sum is over")
         return found

@@ -3,17 +3,14 @@
 α is the policy at the start of the update, recomputed by the trainer. ``spec -> spec``; all weights are detached.
 """
 
-from jaxtyping import Array
-
 from trustax.objectives.directions import Always
 from trustax.objectives.masks import TrustRegion
 from trustax.objectives.proximity import RatioDeviation
 from trustax.objectives.ratio import Level, LogRatio
 from trustax.objectives.spec import ObjectiveSpec
+from trustax.objectives.term import Leaf
 from trustax.objectives.thresholds import Band
 from trustax.objectives.weights import ClippedRatio
-
-Leaf = Array | float
 
 
 def _mismatch(level: Level) -> LogRatio:

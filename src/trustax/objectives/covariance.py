@@ -11,12 +11,10 @@ from jaxtyping import Array, Bool, Float
 
 from trustax.objectives.masks import Mask, MaskReading
 from trustax.objectives.ratio import BEHAVIOR, LogRatio
-from trustax.objectives.term import number, outside
+from trustax.objectives.term import Leaf, number, outside
 from trustax.objectives.view import TokenView
 from trustax.ops.masked import masked_mean, select
 from trustax.types import pytree_dataclass
-
-Leaf = Array | float
 
 
 def covariance(view: TokenView) -> Float[Array, "*B T"]:

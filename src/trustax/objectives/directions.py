@@ -4,19 +4,19 @@
 value = 0 are never outward. ``UpdateAware`` is the exception: its value already contains A.
 """
 
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from trustax.objectives.proximity import Kind
 from trustax.objectives.ratio import BEHAVIOR, LogRatio
-from trustax.objectives.term import Term
+from trustax.objectives.term import Term, unknown
 from trustax.objectives.view import TokenView, required
 from trustax.ops import directions
 from trustax.types import Support, pytree_dataclass, static_field
 
-Tail = Literal["exact", "aggregated", "uniform", "none"]
+Tail = str
 TAILS = ("exact", "aggregated", "uniform", "none")
 KINDS = ("kl", "reverse_kl", "tv")
 
@@ -82,17 +82,14 @@ class RatioSign(Direction):
         return f"A·({self.ratio.symbol} − 1) > 0"
 
     def __call__(self, view: TokenView) -> DirectionReading:
-        if self.ratio == BEHAVIOR:
-            value = directions.ratio_direction(view.log_pi, view.log_mu)
-        else:
-            value = self.ratio(view)
+        token_ratio = self.ratio == BEHAVIOR
+        value = directions.ratio_direction(view.log_pi, view.log_mu) if token_ratio else self.ratio(view)
         return _with_advantage(view, jnp.where(view.valid, value, jnp.zeros_like(value)))
 
 
 def check_predictive(divergence: str, tail: str) -> list[str]:
     """What is wrong with the names of a divergence and a tail."""
-    found = [] if divergence in KINDS else [f"divergence {divergence!r} is unknown: expected one of {KINDS}"]
-    return found + ([] if tail in TAILS else [f"tail {tail!r} is unknown: expected one of {TAILS}"])
+    return unknown("divergence", divergence, KINDS) + unknown("tail", tail, TAILS)
 
 
 def _support_arguments(view: TokenView) -> tuple[tuple[Array, ...], dict[str, Any]]:

@@ -3,8 +3,6 @@
 A linear gate may turn negative: it then pulls the token back. All are detached.
 """
 
-from typing import Literal
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -12,12 +10,10 @@ from trustax.objectives.directions import Direction
 from trustax.objectives.masks import Mask
 from trustax.objectives.proximity import Proximity
 from trustax.objectives.ratio import BEHAVIOR, LogRatio
-from trustax.objectives.term import Term, number, outside
+from trustax.objectives.term import Leaf, Term, number, outside, unknown
 from trustax.objectives.thresholds import PrefixBudget
 from trustax.objectives.view import TokenView
 from trustax.types import pytree_dataclass, static_field
-
-Leaf = Array | float
 
 
 class Gate(Term):
@@ -72,11 +68,11 @@ class Linear(Gate):
     proximity: Proximity
     delta: Leaf
     direction: Direction
-    on: Literal["signed", "outward"] = static_field(default="signed")
+    on: str = static_field(default="signed")
     only_where: Mask | None = None
 
     def own_problems(self) -> list[str]:
-        return _positive("delta", self.delta)
+        return _positive("delta", self.delta) + unknown("on", self.on, ("signed", "outward"))
 
     @property
     def text(self) -> str:

@@ -7,11 +7,11 @@ further. Masks combine with ``&``, ``|`` and ``~``. A mask is detached and never
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float
 
 from trustax.objectives.directions import Direction, RatioSign
 from trustax.objectives.proximity import BinaryTV, Proximity
-from trustax.objectives.term import Term, outside
+from trustax.objectives.term import Leaf, Term, outside
 from trustax.objectives.thresholds import Threshold
 from trustax.objectives.view import TokenView
 from trustax.types import pytree_dataclass, static_field
@@ -169,7 +169,7 @@ class WholeSequence(Mask):
     """Drop a sequence if the mask drops more than ``share`` of its valid tokens (0: any token)."""
 
     base: Mask
-    share: Array | float = 0.0
+    share: Leaf = 0.0
 
     def own_problems(self) -> list[str]:
         return outside("share", self.share, 0.0, 1.0, "it is a share of a sequence's tokens")

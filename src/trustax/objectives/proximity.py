@@ -3,20 +3,21 @@
 Divergences are ≥ 0; ratio deviations are signed, so that a band may be asymmetric. All are detached.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from trustax.objectives.ratio import BEHAVIOR, LogRatio
-from trustax.objectives.term import Term, outside
+from trustax.objectives.term import Leaf, Term, outside, unknown
 from trustax.objectives.view import TokenView, required
 from trustax.ops import divergences
 from trustax.ops.kl_estimators import k2, k3
 from trustax.ops.masked import masked_max, masked_mean
 from trustax.types import Support, pytree_dataclass, static_field
 
-Kind = Literal["kl", "reverse_kl", "tv"]
+Kind = str
+"""One of ``LUMPED``."""
 _KIND = {"kl": "KL(μ‖π)", "reverse_kl": "KL(π‖μ)", "tv": "TV"}
 
 
@@ -83,7 +84,7 @@ class LumpedDivergence(Proximity):
         return frozenset({"support"})
 
     def own_problems(self) -> list[str]:
-        return [] if self.kind in LUMPED else [f"divergence {self.kind!r} is unknown: expected one of {sorted(LUMPED)}"]
+        return unknown("divergence", self.kind, tuple(LUMPED))
 
     @property
     def limit(self) -> float:
@@ -91,7 +92,7 @@ class LumpedDivergence(Proximity):
 
     @property
     def symbol(self) -> str:
-        return f"top-K {_KIND[self.kind]}"
+        return f"top-K {_KIND.get(self.kind, self.kind)}"
 
     def __call__(self, view: TokenView) -> Float[Array, "*B T"]:
         support: Support = required(view.support, "support")
@@ -215,10 +216,11 @@ class SequenceMean(Proximity):
         return view.per_sequence(masked_mean(self.base(view), view.valid, axis=-1))
 
 
-Position = Literal["valid", "column"]
+Position = str
+POSITIONS = ("valid", "column")
 
 
-def position_weights(view: TokenView, w_min: Array | float, position: Position) -> Float[Array, "*B T"]:
+def position_weights(view: TokenView, w_min: Leaf, position: Position) -> Float[Array, "*B T"]:
     """``1 − (1 − w_min)(t − 1)/(T − 1)``, 1 where T = 1.
 
     ``position="valid"`` counts valid tokens, T the sequence's own length: padding changes nothing. ``"column"`` is
@@ -240,7 +242,7 @@ class PositionWeighted(Proximity):
     """A statistic times a weight that falls from 1 at the first token to ``w_min`` at the last. CPPO, 2606.10968."""
 
     base: Proximity
-    w_min: Array | float = 1.0
+    w_min: Leaf = 1.0
     position: Position = static_field(default="valid")
 
     @property
@@ -252,7 +254,8 @@ class PositionWeighted(Proximity):
         return self.base.limit
 
     def own_problems(self) -> list[str]:
-        return outside("w_min", self.w_min, 0.0, 1.0, "it is the weight of the last token")
+        found = outside("w_min", self.w_min, 0.0, 1.0, "it is the weight of the last token")
+        return found + unknown("position", self.position, POSITIONS)
 
     def __call__(self, view: TokenView) -> Float[Array, "*B T"]:
         return self.base(view) * position_weights(view, self.w_min, self.position)

@@ -1,17 +1,17 @@
 """The ratio an objective reads: of which two policies, and over which part of the sequence."""
 
-from typing import Literal
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from trustax.objectives.term import Term
+from trustax.objectives.term import Term, unknown
 from trustax.objectives.view import TokenView, required
 from trustax.ops import ratios
 from trustax.types import pytree_dataclass, static_field
 
-Level = Literal["token", "prefix", "sequence_mean", "sequence_sum"]
-Anchor = Literal["behavior", "anchor"]
+Level = str
+LEVELS = ("token", "prefix", "sequence_mean", "sequence_sum")
+Anchor = str
+ANCHORS = ("behavior", "anchor")
 
 _SYMBOL = {"policy": "π", "anchor": "α", "behavior": "μ"}
 _LEVEL = {"token": "r", "prefix": "P", "sequence_mean": "s", "sequence_sum": "w"}
@@ -25,13 +25,20 @@ class LogRatio(Term):
     ``[B, T]``: a sequence's number is repeated for its tokens.
     """
 
-    numerator: Literal["policy", "anchor"] = static_field(default="policy")
+    numerator: str = static_field(default="policy")
     denominator: Anchor = static_field(default="behavior")
     level: Level = static_field(default="token")
 
     @property
     def own_needs(self) -> frozenset[str]:
         return frozenset({"log_anchor"} if "anchor" in (self.numerator, self.denominator) else ())
+
+    def own_problems(self) -> list[str]:
+        return (
+            unknown("numerator", self.numerator, ("policy", "anchor"))
+            + unknown("anchor", self.denominator, ANCHORS)
+            + unknown("level", self.level, LEVELS)
+        )
 
     @property
     def symbol(self) -> str:
@@ -58,10 +65,5 @@ BEHAVIOR = LogRatio()
 
 
 def policy_ratio(anchor: Anchor, level: Level = "token") -> LogRatio:
-    """π over ``anchor`` at a level.
-
-    Raises: ValueError for a name that is not an anchor.
-    """
-    if anchor not in ("behavior", "anchor"):
-        raise ValueError(f"anchor must be 'behavior' (μ) or 'anchor' (recomputed); got {anchor!r}")
+    """π over ``anchor`` at a level; ``build`` refuses unknown names."""
     return LogRatio(denominator=anchor, level=level)

@@ -4,27 +4,23 @@ Each is a per-token loss, differentiable through ``log_pi`` (or the entropy), mu
 aggregated like the policy loss. ``on`` says which tokens pay it: ``"all"`` valid ones, or those ``"kept"`` by the mask.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from trustax.objectives.covariance import top_covariance
 from trustax.objectives.ratio import Anchor
-from trustax.objectives.term import Term, number, outside
+from trustax.objectives.term import Leaf, Term, number, outside, unknown
 from trustax.objectives.view import TokenView, required
 from trustax.ops.kl_estimators import check_kl_loss, k2, kl_loss
 from trustax.types import pytree_dataclass, static_field
-
-Leaf = Array | float
-Tokens = Literal["all", "kept"]
-Reference = Literal["reference", "behavior", "anchor"]
 
 _NEEDS = {"reference": "log_ref", "anchor": "log_anchor"}
 _SYMBOL = {"reference": "ρ", "behavior": "μ", "anchor": "α"}
 
 
-def _log_probs_of(view: TokenView, reference: Reference) -> Float[Array, "*B T"]:
+def _log_probs_of(view: TokenView, reference: str) -> Float[Array, "*B T"]:
     if reference == "behavior":
         return view.log_mu
     name = _NEEDS[reference]
@@ -38,15 +34,13 @@ class Regularizer(Term):
     differentiable: ClassVar[frozenset[str]] = frozenset()
 
     coefficient: Leaf
-    on: Tokens = static_field(default="all")
+    on: str = static_field(default="all")
 
     def own_problems(self) -> list[str]:
         found = outside(
             "a regulariser's coefficient", self.coefficient, 0.0, 1e12, "it must be finite and not negative"
         )
-        if self.on not in ("all", "kept"):
-            found.append(f"on = {self.on!r} is unknown: expected 'all' or 'kept'")
-        return found + self.more_problems()
+        return found + unknown("on", self.on, ("all", "kept")) + self.more_problems()
 
     def more_problems(self) -> list[str]:
         """Problems of the subclass's own fields."""
@@ -75,7 +69,7 @@ class KLPenalty(Regularizer):
     """
 
     estimator: str = static_field(default="k2")
-    reference: Reference = static_field(default="reference")
+    reference: str = static_field(default="reference")
     importance_weighted: bool = static_field(default=False)
 
     @property
@@ -83,11 +77,12 @@ class KLPenalty(Regularizer):
         return frozenset({_NEEDS[self.reference]} if self.reference in _NEEDS else ())
 
     def more_problems(self) -> list[str]:
+        found = unknown("reference", self.reference, tuple(_SYMBOL))
         try:
             check_kl_loss(self.estimator)
         except ValueError as error:
-            return [str(error)]
-        return []
+            found.append(str(error))
+        return found
 
     @property
     def text(self) -> str:

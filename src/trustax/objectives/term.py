@@ -5,11 +5,15 @@ divergence, which level) is static. Terms nest; ``walk`` visits a term and every
 """
 
 import dataclasses
+import difflib
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import jax
 import numpy as np
+
+Leaf = jax.Array | np.ndarray | np.floating | float | int
+"""A threshold or coefficient: a number, or an array that is one."""
 
 
 class Term:
@@ -62,6 +66,15 @@ def outside(name: str, value: Any, low: float, high: float, hint: str, *, or_inf
     if low <= found <= high or (or_infinite and found == float("inf")):
         return []
     return [f"{name} = {found:g} is outside [{low:g}, {high:g}]: {hint}"]
+
+
+def unknown(name: str, value: str, choices: tuple[str, ...]) -> list[str]:
+    """A sentence if a name is not one of the choices."""
+    if value in choices:
+        return []
+    near = difflib.get_close_matches(str(value), choices, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return [f"{name} {value!r} is unknown: expected one of {', '.join(choices)}{hint}"]
 
 
 def number(value: Any) -> str:

@@ -3,19 +3,17 @@
 A token is far if its statistic is below ``lower`` or above ``upper``, strictly: on the bound it is kept.
 """
 
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from trustax.objectives.proximity import Position, Proximity, position_weights
 from trustax.objectives.ratio import BEHAVIOR, LogRatio
-from trustax.objectives.term import Term, number, outside
+from trustax.objectives.term import Leaf, Term, number, outside, unknown
 from trustax.objectives.view import TokenView
 from trustax.ops.masked import masked_quantile, select
 from trustax.types import pytree_dataclass, static_field
-
-Leaf = Array | float
 
 
 class Bounds(NamedTuple):
@@ -163,7 +161,8 @@ class PrefixBudget(Threshold):
         return Bounds(view.full(-jnp.inf), jnp.minimum(delta, allowed))
 
 
-HillForm = Literal["continuous", "hill", "power"]
+HillForm = str
+HILL_FORMS = ("continuous", "hill", "power")
 
 
 @pytree_dataclass
@@ -189,9 +188,7 @@ class QuantileContracted(Threshold):
 
     def own_problems(self) -> list[str]:
         found = outside("quantile", self.quantile, 0.0, 1.0, "it is a share of the batch's tokens")
-        if self.form not in ("continuous", "hill", "power"):
-            found.append(f"form {self.form!r} is unknown: expected 'continuous', 'hill' or 'power'")
-        return found
+        return found + unknown("form", self.form, HILL_FORMS)
 
     def text(self, symbol: str) -> str:
         return f"{symbol} ∉ [−{number(self.low)}·c, {number(self.high)}·c], c from the {number(self.quantile)} quantile"

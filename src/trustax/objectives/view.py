@@ -8,13 +8,11 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from trustax.ops.masked import select
 from trustax.ops.ratios import positions
 from trustax.types import Support, TokenStats, pytree_dataclass, static_field
-
-Value = TypeVar("Value")
 
 
 @pytree_dataclass
@@ -50,7 +48,7 @@ class TokenView:
         """A constant of the tokens' shape."""
         return jnp.broadcast_to(jnp.asarray(value, self.dtype), self.log_pi.shape)
 
-    def per_sequence(self, values: Float[Array, "*B"]) -> Array:
+    def per_sequence(self, values: Shaped[Array, "*B"]) -> Shaped[Array, "*B T"]:
         """One number per sequence, repeated for each of its tokens."""
         return jnp.broadcast_to(values[..., None], self.log_pi.shape)
 
@@ -100,7 +98,7 @@ def view_of(stats: TokenStats, needs: frozenset[str], *, detach: bool = True) ->
     log_pi = select(stats.log_pi.astype(dtype), valid)
     entropy = safe(stats.entropy)
     detached = jax.lax.stop_gradient if detach else lambda x: x
-    view = TokenView(
+    return TokenView(
         log_pi_grad=log_pi,
         log_pi=detached(log_pi),
         log_mu=detached(select(stats.log_mu.astype(dtype), valid)),
@@ -118,10 +116,12 @@ def view_of(stats: TokenStats, needs: frozenset[str], *, detach: bool = True) ->
         support=None if support is None else detached(_safe_support(support, valid, dtype)),
         vocab_size=stats.vocab_size,
     )
-    return view
 
 
-def required(value: Value | None, name: str) -> Value:
+Statistic = TypeVar("Statistic")
+
+
+def required(value: Statistic | None, name: str) -> Statistic:
     """``value``, or an error naming the statistic that is missing (checked before, so only a direct call gets here)."""
     if value is None:
         raise ValueError(f"the statistics lack {name!r}: ask the scorer for it (score(..., needs=objective.needs))")

@@ -6,12 +6,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from trustax.objectives.ratio import BEHAVIOR, LogRatio
-from trustax.objectives.term import Term, number, outside
+from trustax.objectives.term import Leaf, Term, number, outside
 from trustax.objectives.view import TokenView
 from trustax.ops.ratios import prefix_min_log_ratio, sequence_mean_log_ratio
 from trustax.types import pytree_dataclass, static_field
 
-Leaf = Array | float
 INFINITY = float("inf")
 
 

@@ -2,7 +2,7 @@
 
 ``l_t = log π_t − log α_t`` for the sampled token, α the anchor. Every function takes ``[..., T]`` with the sequence
 along the last axis and skips tokens where ``token_mask`` is false: they neither add to a product nor advance the
-position. Results are 0 at masked tokens unless said otherwise. Exponents are limited to [−20, 20] (``LOG_RATIO_LIMIT``).
+position. Results are 0 at masked tokens unless said otherwise. Exponents are limited to ±20 (``LOG_RATIO_LIMIT``).
 """
 
 import jax

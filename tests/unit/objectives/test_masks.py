@@ -93,7 +93,7 @@ def test_a_stale_token_that_overflows_leaves_a_finite_loss():
 
 
 def test_pdm_is_dppo_bit_for_bit_on_binary_divergences():
-    """The step moves π_y by c·π_y(1 − 2π_y + Σπ²), of c's sign: so every Bernoulli divergence has the ratio's direction."""
+    """The step moves π_y by c·π_y(1 − 2π_y + Σπ²), of c's sign: Bernoulli divergences have the ratio's direction."""
     rng = np.random.default_rng(0)
     logits_mu, shift = rng.normal(size=(200, 6)) * 2, rng.normal(size=(200, 6))
     mu, pi = np.exp(logits_mu), np.exp(logits_mu + shift)

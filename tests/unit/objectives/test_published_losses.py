@@ -49,7 +49,10 @@ class Tokens:
 
     def __init__(self, stats, log_pi, full_pi, full_mu):
         self.m = stats.token_mask
-        clean = lambda x: jnp.where(self.m, x, 0.0)
+
+        def clean(x):
+            return jnp.where(self.m, x, 0.0)
+
         self.lp, self.mu, self.po, self.ref = map(clean, (log_pi, stats.log_mu, stats.log_anchor, stats.log_ref))
         self.fixed = np.where(self.m, stats.log_pi, 0.0)  # log π as a number, for selections
         self.a, self.support, self.full_pi, self.full_mu = clean(stats.advantages), stats.support, full_pi, full_mu
@@ -81,8 +84,8 @@ def gspo(t):
 
 def gmpo_sequence(t):
     """The published loss is one number per sequence; spread over its n tokens so that their mean is it."""
-    l = t.lp - t.po
-    clamped = jnp.where(t.a > 0, jnp.minimum(l, 0.4), jnp.maximum(l, -0.4))
+    x = t.lp - t.po
+    clamped = jnp.where(t.a > 0, jnp.minimum(x, 0.4), jnp.maximum(x, -0.4))
     return -t.a * jnp.exp(t.mean_t(clamped))
 
 
@@ -96,8 +99,8 @@ def ctpo(t):
 
 
 def minpro(t):
-    l = jnp.where(t.m, t.lp - t.mu, jnp.inf)
-    before = jnp.concatenate([jnp.full((B, 1), jnp.inf), jax.lax.cummin(l, axis=1)[:, :-1]], 1)
+    x = jnp.where(t.m, t.lp - t.mu, jnp.inf)
+    before = jnp.concatenate([jnp.full((B, 1), jnp.inf), jax.lax.cummin(x, axis=1)[:, :-1]], 1)
     b = jnp.exp(jnp.where(jnp.isinf(before), 0.0, before))
     return -SG(jnp.clip(b * t.rm, 0.8, 1.28)) * t.a * t.lp
 
@@ -151,7 +154,7 @@ def masked_pg(t, d, delta, direction, cap=np.inf):
 
 
 def binary_kl(t):
-    p, q = np.exp(t.mu), np.exp(SG(t.lp))
+    p, q = (jnp.where(t.m, jnp.exp(x), 0.5) for x in (t.mu, SG(t.lp)))
     return p * jnp.log(p / q) + (1 - p) * jnp.log((1 - p) / (1 - q))
 
 

@@ -1,5 +1,7 @@
 """Metrics: by hand on a small batch, the sign of the entropy change, and exact merging."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -103,17 +105,15 @@ def test_a_certificate_reports_how_much_it_proved(full):
         metric = objective(stats).metrics["direction/certified"]
         proven = np.asarray(objective.per_token(stats).direction) != 0
         far = np.asarray(objective.per_token(stats).far)
-    assert float(metric) == pytest.approx(proven[far].mean()) and far.any()
+        assert float(metric) == pytest.approx(proven[far].mean()) and far.any()
 
 
 def test_tails_say_whether_they_come_from_the_logits(full):
-    import dataclasses
-
     _, stats, _ = full
     with jax.enable_x64(True):
         bare = dataclasses.replace(stats.support, tail_log_mu=None, tail_log_pi=None, tail_log_sum_sq_pi=None)
         objective = build(RECIPES["pdm_topk_kl"]())
         stored, foreign = objective(stats).metrics, objective(stats.replace(support=bare)).metrics
-    assert float(stored["tail/from_logits"]) == 1.0 and float(foreign["tail/from_logits"]) == 0.0
-    for name in ("tail/mu_mean", "tail/pi_max"):
-        assert float(stored[name]) == pytest.approx(float(foreign[name]), abs=1e-12)
+        assert float(stored["tail/from_logits"]) == 1.0 and float(foreign["tail/from_logits"]) == 0.0
+        for name in ("tail/mu_mean", "tail/pi_max"):
+            assert float(stored[name]) == pytest.approx(float(foreign[name]), abs=1e-12)

@@ -1,7 +1,5 @@
 """PPO for a trainer and a rollout engine that disagree: truncated, masked, banded; and MiniRL."""
 
-from typing import Literal
-
 from trustax.objectives import corrections
 from trustax.objectives.ratio import BEHAVIOR, Level, policy_ratio
 from trustax.objectives.recipes.parts import Leaf, aggregate, ratio_clip
@@ -9,11 +7,10 @@ from trustax.objectives.recipes.ratio_clip import ppo_clip
 from trustax.objectives.spec import ObjectiveSpec
 from trustax.objectives.weights import ClippedRatio
 
-Scope = Literal["token", "sequence"]
 _LEVEL: dict[str, Level] = {"token": "token", "sequence": "sequence_sum"}
 
 
-def _level(scope: Scope) -> Level:
+def _level(scope: str) -> Level:
     if scope not in _LEVEL:
         raise ValueError(f"level must be 'token' or 'sequence'; got {scope!r}")
     return _LEVEL[scope]
@@ -24,7 +21,7 @@ def _named(spec: ObjectiveSpec, name: str, factor: str, source: str) -> Objectiv
     return spec.replace(name=name, loss=loss, advantage="group_normalized", source=source)
 
 
-def tis(*, cap: Leaf = 2.0, level: Scope = "token", eps_low: Leaf = 0.2, eps_high: Leaf = 0.2) -> ObjectiveSpec:
+def tis(*, cap: Leaf = 2.0, level: str = "token", eps_low: Leaf = 0.2, eps_high: Leaf = 0.2) -> ObjectiveSpec:
     """PPO's clip on π/α, times a truncated weight on α/μ.
 
     ``w = min(k, C)·r·1[kept by PPO]``, k = α/μ per token, or its product over the sequence.
@@ -35,7 +32,7 @@ def tis(*, cap: Leaf = 2.0, level: Scope = "token", eps_low: Leaf = 0.2, eps_hig
     return _named(spec, "tis", "min(k, C)", "TIS, verl's rollout correction; base: ours")
 
 
-def mis(*, cap: Leaf = 2.0, level: Scope = "token", eps_low: Leaf = 0.2, eps_high: Leaf = 0.2) -> ObjectiveSpec:
+def mis(*, cap: Leaf = 2.0, level: str = "token", eps_low: Leaf = 0.2, eps_high: Leaf = 0.2) -> ObjectiveSpec:
     """PPO's clip on π/α, times a masked weight on α/μ.
 
     ``w = k·1[k ≤ C]·r·1[kept by PPO]``.

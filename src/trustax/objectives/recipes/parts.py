@@ -1,15 +1,13 @@
 """Pieces that several recipes share."""
 
-from jaxtyping import Array
-
 from trustax.objectives.aggregation import Aggregation, Denominator, Mode
 from trustax.objectives.directions import NegativeAdvantage, RatioSign
 from trustax.objectives.masks import Mask, TrustRegion
 from trustax.objectives.proximity import RatioDeviation
 from trustax.objectives.ratio import LogRatio
+from trustax.objectives.term import Leaf
 from trustax.objectives.thresholds import Band
 
-Leaf = Array | float
 INFINITY = float("inf")
 
 

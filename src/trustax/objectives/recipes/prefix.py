@@ -1,7 +1,5 @@
 """Methods that read the ratio of the prefix: CTPO, MinPRO, CPPO."""
 
-from typing import Literal
-
 from trustax.objectives.aggregation import Mode
 from trustax.objectives.directions import NegativeAdvantage, RatioSign
 from trustax.objectives.gates import InverseBudget
@@ -28,8 +26,8 @@ def ctpo(
 ) -> ObjectiveSpec:
     """Clip the prefix ratio in a band that widens with the position.
 
-    S_t the prefix log-ratio, P = e^S. A > 0: ``w = P·1[S ≤ ε_high·t^p]``; A < 0: ``w = P·1[−ε_low·t^p ≤ S ≤ c·t^p]``, c =
-    ``dual``. Only the current token carries a gradient. Under μ, S drifts down linearly: late tokens with A < 0 leave
+    S_t the prefix log-ratio, P = e^S, c = ``dual``. A > 0: ``w = P·1[S ≤ ε_high·t^p]``; A < 0:
+    ``w = P·1[−ε_low·t^p ≤ S ≤ c·t^p]``. Only the current token carries a gradient. Under μ, S drifts down linearly: late tokens with A < 0 leave
     the band.
 
     Source: CTPO, arXiv 2605.07331, its code (ε .025/.05, p .5, c .05); aggregation: the paper's formula (the
@@ -78,9 +76,9 @@ def cppo(
     quantile: Leaf = 0.9,
     scale: Leaf = 1.0,
     ceiling: Leaf = 2.0,
-    divergence: Literal["topk_tv", "binary_tv"] = "topk_tv",
+    divergence: str = "topk_tv",
     position: Position = "valid",
-    gate: Literal["hard", "soft"] = "hard",
+    gate: str = "hard",
     horizon: Leaf = 8192.0,
 ) -> ObjectiveSpec:
     """Divergence mask with a position weight and a budget for the whole prefix.

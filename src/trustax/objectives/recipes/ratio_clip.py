@@ -273,7 +273,7 @@ def clip_cov(
 
 
 def kl_cov(*, share: Leaf = 2e-4, coefficient: Leaf = 1.0, anchor: Anchor = "anchor") -> ObjectiveSpec:
-    """Importance-weighted policy gradient, and a pull to the anchor on the tokens whose log-prob and advantage covary most.
+    """Importance-weighted policy gradient, and a pull to the anchor where log-prob and advantage covary most.
 
     ``w = r``; plus ``coefficient·l²/2`` on the largest ``share`` of tokens by covariance. A statistic of the whole
     batch.

@@ -1,7 +1,5 @@
 """Methods that pull back instead of cutting off: DRPO and its kin, SPO, DRO, the two SAPOs; and SAT's drawn-in clip."""
 
-from typing import Literal
-
 from trustax.objectives.aggregation import Mode
 from trustax.objectives.directions import Predictive, RatioSign, Tail
 from trustax.objectives.gates import Linear, SechSquared
@@ -157,7 +155,7 @@ def sat(
     quantile: Leaf = 0.9,
     exponent: Leaf = 2.0,
     form: HillForm = "continuous",
-    level: Literal["token", "sequence"] = "token",
+    level: str = "token",
 ) -> ObjectiveSpec:
     """PPO's clip, with its ends drawn in for the most off-policy tokens of the batch.
 
