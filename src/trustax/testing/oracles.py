@@ -109,8 +109,8 @@ def central_difference(divergence: Callable[[Array], Array], pi: Array, ids: Arr
     return (divergence(step(pi, ids, size)) - divergence(step(pi, ids, -size))) / (2 * size)
 
 
-def cell_direction(name: str, pi: Array, mu: Array, own: Array, sampled: int) -> tuple[float, float, Array]:
-    """One token's G from its cells, without any difference of nearly equal numbers; Σ|terms| as its scale; dπ_c.
+def cell_direction(name: str, pi: Array, mu: Array, own: Array, sampled: int) -> tuple[float, float]:
+    """One token's G from its cells, without any difference of nearly equal numbers; and Σ|terms| as its scale.
 
     ``own`` is π_a for a token and Σ_T π²/π_T for a tail. By pairs: g_c − h = Σ_b π_b (g_c − g_b), so that neither a
     sampled nor another token that holds nearly all of the mass makes float64 cancel.
@@ -129,7 +129,7 @@ def cell_direction(name: str, pi: Array, mu: Array, own: Array, sampled: int) ->
     top = int(np.argmax(pi))
     slopes = SLOPES[name](pi, mu)
     terms = [rates[c] * (slopes[c] - slopes[top]) for c in cells]
-    return float(sum(terms)), float(sum(abs(t) for t in terms)), np.array(rates)
+    return float(sum(terms)), float(sum(abs(t) for t in terms))
 
 
 def _one_hot(ids: Array, size: int) -> Array:
