@@ -34,8 +34,8 @@ def direction(
             slope = slope.at[..., -1].set(0)
         pi, rates, is_reference = relative_rates(cells, own_mass, is_sampled)
         reference_slope = _pick(slope, is_reference) / jnp.maximum(_pick(pi, is_reference), jnp.finfo(pi.dtype).tiny)
-        relative = slope - pi * reference_slope[..., None]
-        value = jnp.sum(jnp.where(is_reference, 0, rates * relative), axis=-1)
+        relative = jnp.where(is_reference, 0, slope - pi * reference_slope[..., None])
+        value = _sum_keeping_sign(rates, relative)
     return jnp.where(jnp.any(is_sampled & cells.valid, axis=-1), value, 0)
 
 
@@ -76,6 +76,15 @@ def local_and_head(cells: Cells, is_sampled: Bool[Array, "*B C"]) -> Float[Array
     """(π_y − μ_y) + Σ_S π (μ − π): the part of the KL's direction that no estimate of the tail touches."""
     pi, _ = cells.masses()
     return direction("kl", cells, pi.at[..., -1].set(0), is_sampled)
+
+
+def _sum_keeping_sign(rates: PerCell, relative: PerCell) -> Float[Array, "*B"]:
+    """Σ rates·relative; where that underflows (both are of the order 1 − max π), the smallest float of its sign."""
+    smallest = jnp.asarray(jnp.finfo(rates.dtype).tiny, rates.dtype)
+    size = jnp.maximum(jnp.max(jnp.abs(relative), axis=-1), smallest)
+    scaled = jnp.sum(rates * (relative / size[..., None]), axis=-1)
+    value = scaled * size
+    return jnp.where(jnp.abs(value) < smallest, jnp.sign(scaled) * smallest, value)
 
 
 def _pick(values: PerCell, where: Bool[Array, "*B C"]) -> Float[Array, "*B"]:
