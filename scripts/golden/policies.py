@@ -112,10 +112,10 @@ QUESTIONS = [
     "What is 6 times 7?",
     "What is the capital of France?",
     "Name three primary colours.",
-    "Write one sentence about the sea.",
+    "Name the first month of the year.",
     "Who wrote Hamlet?",
     "Translate 'good morning' into Spanish.",
-    "What is the opposite of cold?",
+    "What is the capital of Japan?",
     "List the days of the weekend.",
     "How many legs does a spider have?",
     "Give me a word that rhymes with cat.",
@@ -126,9 +126,10 @@ QUESTIONS = [
     "Write a Python function that adds two numbers.",
     "What is the largest planet of the solar system?",
     "Name a fruit that is yellow.",
-    "Say hello.",
+    "How many days are in a week?",
 ]
 CONTINUATION, LOGIT_PROMPTS, VOCABULARY_STRIDE, TOP = 24, 4, 97, 50
+SMALLEST_GAP = 2e-3  # twenty times the difference between two float32 implementations
 
 
 def make_smollm2(file: Path) -> None:
@@ -174,6 +175,8 @@ def make_smollm2(file: Path) -> None:
     )
     (GOLDEN / "smollm2_prompts.json").write_text(json.dumps(texts, indent=1) + "\n", encoding="utf-8")
     print(f"smallest gap between the best and the second token: {min(margins):.4f}")
+    if min(margins) < SMALLEST_GAP:
+        sys.exit(f"question {margins.index(min(margins))} is decided by rounding; ask another one")
 
 
 def continue_greedily(model: torch.nn.Module, ids: list[int]) -> tuple[list[int], float]:
