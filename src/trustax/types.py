@@ -181,7 +181,7 @@ class Metric:
         empty = {"mean": 0.0, "sum": 0.0, "max": -jnp.inf, "min": jnp.inf}[self.reduction]
         mine = jnp.where(self.weight > 0, self.total, empty)
         theirs = jnp.where(other.weight > 0, other.total, empty)
-        weight = self.weight + other.weight
+        weight = jnp.add(self.weight, other.weight)  # also where both are numpy scalars, on the host
         return Metric(jnp.where(weight > 0, combine(mine, theirs), 0.0), weight, self.reduction)
 
     def compute(self) -> Array:

@@ -85,8 +85,8 @@ def test_the_wheel_holds_the_package_and_runs_from_anywhere(tmp_path: pathlib.Pa
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    run(PDM, "-m", "pdm", "build", "-p", ROOT, "--no-sdist", "-d", tmp_path)
-    (wheel,) = tmp_path.glob("*.whl")
+    run(PDM, "-m", "pdm", "build", "-p", ROOT, "--no-sdist", "-d", tmp_path / "dist")  # which pdm empties first
+    (wheel,) = tmp_path.glob("dist/*.whl")
     files = set(zipfile.ZipFile(wheel).namelist())
     sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "trustax").rglob("*.py")}
     assert sources <= files
