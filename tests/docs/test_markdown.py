@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\S*)\s*$")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"(`+)[^`]+\1")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 IMAGE_LIMIT = 200_000
 
@@ -53,6 +54,17 @@ def run(page: pathlib.Path) -> int:
     return len(python)
 
 
+def prose(text: str) -> str:
+    """A page without its code, in which brackets are no links."""
+    outside, inside = [], False
+    for line in text.split("\n"):
+        if FENCE.match(line):
+            inside = not inside
+        elif not inside and not line.startswith("    "):
+            outside.append(CODE.sub("", line))
+    return "\n".join(outside)
+
+
 def anchors(text: str) -> set[str]:
     """The ids that GitHub gives to headings."""
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(text))
@@ -61,7 +73,7 @@ def anchors(text: str) -> set[str]:
 
 def dead_links(page: pathlib.Path) -> list[str]:
     found = []
-    for link in LINK.findall(page.read_text()):
+    for link in LINK.findall(prose(page.read_text())):
         if link.startswith(("http://", "https://", "mailto:")):
             continue
         name, _, anchor = link.partition("#")
@@ -109,5 +121,6 @@ def test_a_wrong_block_fails_with_its_own_line(tmp_path):
 
 def test_a_dead_link_is_found(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("# One two\n[a](gone.md) [b](#one-two) [c](#three) [d](page.md#one-two) [e](https://example.com)\n")
+    links = "[a](gone.md) [b](#one-two) [c](#three) [d](page.md#one-two) [e](https://example.com) `[f](code)`"
+    page.write_text(f"# One two\n{links}\n```python\nx[1](2)\n```\n    y[1](2)\n")
     assert dead_links(page) == ["gone.md", "#three"]
