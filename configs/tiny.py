@@ -2,8 +2,8 @@
 
 Run:       bash scripts/quickstart configs/tiny.py
 Hardware:  two CPU cores; under three minutes, see README.md for what was measured
-Task:      all 10,000 ordered pairs, 7,600 to train on and 2,400 held out (the first 128 are asked); the whole completion
-           must be the answer. The warm start stops early, where about one sample in five is right.
+Task:      all 10,000 ordered pairs, 7,600 to train on and 2,400 held out (the first 128 are asked); the whole
+           completion must be the answer. The warm start stops early, where about one sample in five is right.
 """
 
 from trustax.data import ArithmeticConfig, DataConfig

@@ -22,7 +22,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(small_config, tmp_path: Path, m
         real(trainer, state)
 
     monkeypatch.setattr(loop, "_update", poisoned)
-    with pytest.raises(RunError, match="step 2, update 4: .* not finite"):
+    with pytest.raises(RunError, match=r"step 2, update 4: .* not finite"):
         run.train(small_config(checkpoint_every=1), tmp_path / "run")
     with Checkpointer(tmp_path / "run" / "checkpoints") as checkpointer:
         assert checkpointer.latest_step() == 4

@@ -78,7 +78,7 @@ class Collector:
         sample_index = _sample_indices([example.index for example in examples], self.group_size)
         keys = sample_keys(self.seed, step, jnp.asarray(group_id), jnp.asarray(sample_index), stream=self.stream)
         generation = self.sampler(params, tokens, valid, prompt_index, keys, self.transform)
-        completions = self._verify(jax.device_get(generation), [examples[i] for i in prompt_index])
+        completions = self._verify(jax.device_get(generation), [examples[i] for i in prompt_index.tolist()])
         rollout = Rollout(
             prompt_tokens=jnp.asarray(tokens),
             prompt_valid=jnp.asarray(valid),
