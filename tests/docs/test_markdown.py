@@ -113,7 +113,9 @@ def test_every_picture_is_small_and_shown():
 
 def test_a_wrong_block_fails_with_its_own_line(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("# A\n\n```python\nx = 1\n```\n\n```text\nnot code\n```\n\n```python\nassert x == 1\nassert x == 2\n```\n")
+    page.write_text(
+        "# A\n\n```python\nx = 1\n```\n\n```text\nnot code\n```\n\n```python\nassert x == 1\nassert x == 2\n```\n"
+    )
     with pytest.raises(AssertionError) as caught:
         run(page)
     assert caught.traceback[-1].lineno + 1 == 13
