@@ -1,23 +1,13 @@
 """docs/recipes.md is what the code says: change a recipe and this fails until the page is made again."""
 
-import importlib.machinery
-import importlib.util
-import pathlib
-
 import pytest
 
 from trustax.objectives import RECIPES
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture(scope="module")
-def script():
-    loader = importlib.machinery.SourceFileLoader("docs_recipes", str(ROOT / "scripts" / "docs" / "recipes"))
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
+def script(load_script):
+    return load_script("scripts/docs/recipes")
 
 
 def test_the_page_is_what_the_code_says(script):
