@@ -18,7 +18,8 @@ def transform_logits(logits: Float[Array, "*B V"], transform: Transform) -> Floa
       >>> tempered.tolist()
       [4.0, 0.0]
     """
-    wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    # Not jnp.promote_types: from jax 0.12 it refuses what strict promotion refuses.
+    wide = logits if logits.dtype == jnp.float64 else logits.astype(jnp.float32)
     return wide / jnp.asarray(transform.temperature, wide.dtype)
 
 
