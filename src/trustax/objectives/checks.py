@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from trustax.types import TokenStats
 
@@ -74,7 +75,7 @@ def check_structure(stats: TokenStats, needs: frozenset[str], name: str) -> None
 
 def is_concrete(tree: Any) -> bool:
     """Whether every leaf has a value now (no tracing)."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
 def _first(name: str, bad: np.ndarray, values: np.ndarray, rule: str) -> list[str]:

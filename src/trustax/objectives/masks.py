@@ -7,7 +7,7 @@ further. Masks combine with ``&``, ``|`` and ``~``. A mask is detached and never
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 
 from trustax.objectives.directions import Direction, RatioSign
 from trustax.objectives.proximity import BinaryTV, Proximity

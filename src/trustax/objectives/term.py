@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 Leaf = jax.Array | np.ndarray | np.floating | float | int
 """A threshold or coefficient: a number, or an array that is one."""
@@ -60,7 +61,7 @@ def problems(term: Any) -> list[str]:
 
 def outside(name: str, value: Any, low: float, high: float, hint: str, *, or_infinite: bool = False) -> list[str]:
     """A sentence if a concrete ``value`` lies outside ``[low, high]`` or is NaN; nothing inside a trace."""
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return []
     found = float(np.asarray(value))
     if low <= found <= high or (or_infinite and found == float("inf")):
@@ -79,4 +80,4 @@ def unknown(name: str, value: str, choices: tuple[str, ...]) -> list[str]:
 
 def number(value: Any) -> str:
     """A leaf as text for a table: its value, or its name's placeholder inside a trace."""
-    return "traced" if isinstance(value, jax.core.Tracer) else f"{float(np.asarray(value)):.6g}"
+    return "traced" if isinstance(value, Tracer) else f"{float(np.asarray(value)):.6g}"

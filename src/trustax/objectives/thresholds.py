@@ -145,7 +145,9 @@ class PrefixBudget(Threshold):
         floor = view.full(self.delta_b)
         if self.quantile is None:
             return floor
-        wanted = self.scale * masked_quantile(self.base(view), view.valid, self.quantile)
+        wanted = jnp.asarray(self.scale, view.dtype) * masked_quantile(
+            self.base(view), view.valid, jnp.asarray(self.quantile, view.dtype)
+        )
         return jnp.clip(view.per_sequence(wanted), floor, self.ceiling * floor)
 
     def prefixes(self, view: TokenView, statistic: Float[Array, "*B T"]) -> tuple[Array, Array]:
@@ -196,7 +198,7 @@ class QuantileContracted(Threshold):
     def contraction(self, view: TokenView) -> Float[Array, "*B T"]:
         """c_t in (0, 1]."""
         size = jnp.abs(self.ratio(view))
-        q = masked_quantile(size.reshape(-1), view.valid.reshape(-1), self.quantile)
+        q = masked_quantile(size.reshape(-1), view.valid.reshape(-1), jnp.asarray(self.quantile, view.dtype))
         beyond = (size > q) & (q > 0)
         share = jnp.where(beyond, size, jnp.ones_like(size)) / jnp.where(q > 0, q, jnp.ones_like(q))
         power = jnp.where(beyond, share, jnp.ones_like(share)) ** jnp.asarray(self.exponent, view.dtype)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from trustax.objectives.term import Leaf
 from trustax.ops.masked import select
 from trustax.ops.ratios import positions
 from trustax.types import Support, TokenStats, pytree_dataclass, static_field
@@ -44,7 +45,7 @@ class TokenView:
         """The computing dtype: float32, or float64 if the log-probs are."""
         return self.log_pi.dtype
 
-    def full(self, value: float | Array) -> Float[Array, "*B T"]:
+    def full(self, value: Leaf) -> Float[Array, "*B T"]:
         """A constant of the tokens' shape."""
         return jnp.broadcast_to(jnp.asarray(value, self.dtype), self.log_pi.shape)
 

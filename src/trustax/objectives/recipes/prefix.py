@@ -27,8 +27,8 @@ def ctpo(
     """Clip the prefix ratio in a band that widens with the position.
 
     S_t the prefix log-ratio, P = e^S, c = ``dual``. A > 0: ``w = P·1[S ≤ ε_high·t^p]``; A < 0:
-    ``w = P·1[−ε_low·t^p ≤ S ≤ c·t^p]``. Only the current token carries a gradient. Under μ, S drifts down linearly: late tokens with A < 0 leave
-    the band.
+    ``w = P·1[−ε_low·t^p ≤ S ≤ c·t^p]``. Only the current token carries a gradient. Under μ, S drifts down linearly:
+    late tokens with A < 0 leave the band.
 
     Source: CTPO, arXiv 2605.07331, its code (ε .025/.05, p .5, c .05); aggregation: the paper's formula (the
     repository's default is the token mean).
