@@ -1,11 +1,12 @@
 """A public member that is missing from its table fails here; so does a recipe without a source."""
 
 import inspect
+import pathlib
 import pkgutil
 
 import pytest
 
-from trustax.objectives import ADVANTAGES, RECIPES, ObjectiveSpec, build, recipes
+from trustax.objectives import ADVANTAGES, RECIPES, ObjectiveSpec, build, reference_page, reference_table, recipes
 from trustax.ops import advantages
 
 NAMES = [
@@ -93,3 +94,16 @@ def test_every_outcome_estimator_is_in_its_table():
         and name not in ("gae", "dynamic_sampling_keep")
     }
     assert estimators == set(ADVANTAGES)
+
+
+def test_the_committed_page_is_what_the_code_says():
+    page = pathlib.Path(__file__).parents[2] / "docs" / "recipes.md"
+    assert page.read_text(encoding="utf-8") == reference_page(), "run scripts/docs/recipes"
+
+
+def test_the_page_has_a_row_for_every_recipe_with_its_defaults():
+    rows = {row["recipe"]: row for row in reference_table()}
+    assert list(rows) == list(RECIPES)
+    assert "delta = 0.15" in rows["pdm_topk_kl"]["defaults"] and "support" in rows["pdm_topk_kl"]["needs"]
+    assert rows["grpo"]["aggregation"] == "sequence_mean_of_token_means"
+    assert rows["sat"]["batch statistics"] == "yes"

@@ -10,6 +10,7 @@ from trustax.objectives.aggregation import Aggregation
 from trustax.objectives.checks import check_values
 from trustax.objectives.fates import TokenFates
 from trustax.objectives.recipes import RECIPES
+from trustax.objectives.reference import reference_page, reference_table
 from trustax.objectives.runtime import Objective, ObjectiveOutput, build
 from trustax.objectives.spec import ObjectiveSpec
 from trustax.ops.advantages import ADVANTAGES
@@ -24,4 +25,6 @@ __all__ = [
     "TokenFates",
     "build",
     "check_values",
+    "reference_page",
+    "reference_table",
 ]
