@@ -6,7 +6,7 @@ import pkgutil
 
 import pytest
 
-from trustax.objectives import ADVANTAGES, RECIPES, ObjectiveSpec, build, reference_page, reference_table, recipes
+from trustax.objectives import ADVANTAGES, RECIPES, ObjectiveSpec, build, recipes, reference_page, reference_table
 from trustax.ops import advantages
 
 NAMES = [

@@ -11,9 +11,9 @@ _HEAD = """\
 # Recipes
 
 Made by `objectives.reference_page()`; a test fails when it differs from the code. Notation: π the policy, μ the
-behavior policy (what was sampled), α the anchor (the policy at the start of the update, recomputed), ρ the reference, A
-the advantage, r a token ratio, P a prefix ratio, s a geometric-mean ratio, w a sequence ratio, T2 = Σ_T π². The gradient
-of every recipe is `Agg[keep · weight · A · ∇log π]` plus its regularisers'.
+behavior policy (what was sampled), α the anchor (the policy at the start of the update, recomputed), ρ the reference,
+A the advantage, r a token ratio, P a prefix ratio, s a geometric-mean ratio, w a sequence ratio. The gradient of every
+recipe is `Agg[keep · weight · A · ∇log π]`, plus that of its regularisers.
 """
 
 
