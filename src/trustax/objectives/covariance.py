@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from trustax.objectives.masks import Mask, MaskReading
-from trustax.objectives.ratio import BEHAVIOR, LogRatio
 from trustax.objectives.term import Leaf, number, outside
 from trustax.objectives.view import TokenView
 from trustax.ops.masked import masked_mean, select
@@ -42,7 +41,6 @@ class CovarianceBand(Mask):
     share: Leaf = 2e-4
     low: Leaf = 1.0
     high: Leaf = 5.0
-    ratio: LogRatio = BEHAVIOR
 
     def own_problems(self) -> list[str]:
         return outside("share", self.share, 0.0, 1.0, "it is a share of the batch's tokens")
