@@ -40,6 +40,7 @@ SIZES = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
 }
+LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 1e4,
@@ -57,7 +58,7 @@ TINY = {
     "llama_every_head": LlamaConfig(**SIZES | {"num_key_value_heads": 4}, tie_word_embeddings=True),
     "llama_wide_heads": LlamaConfig(**SIZES, head_dim=12),
     "llama_rope_llama3": LlamaConfig(**SIZES, rope_parameters=LLAMA3),
-    "llama_rope_linear": LlamaConfig(**SIZES, rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}),
+    "llama_rope_linear": LlamaConfig(**SIZES, rope_parameters=LINEAR),
     "mistral": MistralConfig(**SIZES, sliding_window=5),
     "qwen2": Qwen2Config(**SIZES, tie_word_embeddings=True),
     "qwen2_window": Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=5, max_window_layers=1),
@@ -90,6 +91,7 @@ def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
 
 
 def make_tiny() -> None:
+    """Tiny random models of every family: weights, config, and logits at a few positions."""
     for seed, (name, config) in enumerate(TINY.items()):
         generator = torch.Generator().manual_seed(seed)
         config._attn_implementation = "eager"  # the only one that applies attention's soft cap
@@ -133,6 +135,7 @@ SMALLEST_GAP = 2e-3  # twenty times the difference between two float32 implement
 
 
 def make_smollm2(file: Path) -> None:
+    """SmolLM2's logits and its greedy continuations."""
     options = {"gguf_file": file.name}
     quantization = transformers.GgufConfig(dequantize=True)
     model = transformers.AutoModelForCausalLM.from_pretrained(

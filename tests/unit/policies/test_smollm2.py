@@ -1,4 +1,4 @@
-"""SmolLM2-135M against ``transformers`` (scripts/golden/policies.py); needs the file that scripts/quickstart fetches."""
+"""SmolLM2, a real model: its logits and greedy continuations are those of transformers (torch, float32, CPU)."""
 
 import json
 from pathlib import Path
