@@ -127,7 +127,8 @@ def test_remat_changes_nothing():
         return jax.jit(jax.grad(loss))
 
     one, two = gradient(POLICY)(PARAMS), gradient(build(CONFIG, remat=True))(PARAMS)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), one, two)
+    # Gradients reach 4, where a float32 step is 5e-7; newer compilers order the sums differently.
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=5e-6), one, two)
     # The two programs differ: the backward pass of one runs the block again.
     assert "remat" in str(jax.make_jaxpr(gradient(build(CONFIG, remat=True)))(PARAMS))
     assert "remat" not in str(jax.make_jaxpr(gradient(POLICY))(PARAMS))
