@@ -17,8 +17,10 @@ from trustax.ops.masked import select
 EPS = 1e-6
 """Added to the standard deviation (not to the variance), as in the published GRPO code."""
 
-Rewards = Shaped[Array, " B"]
-Valid = Bool[Array, " B"] | None
+# Any shape, since _prepare refuses a wrong one in words.
+Rewards = Shaped[Array, "..."]
+GroupIds = Int[Array, "..."]
+Valid = Shaped[Array, "..."] | None
 
 
 def _prepare(rewards: Array, group_ids: Array, valid: Array | None) -> tuple[Array, Array, Array]:
@@ -57,7 +59,7 @@ def _centered(rewards: Array, same: Array) -> tuple[Array, Array]:
     return above - mean, size
 
 
-def group_centered(rewards: Rewards, group_ids: Int[Array, " B"], *, valid: Valid = None) -> Float[Array, " B"]:
+def group_centered(rewards: Rewards, group_ids: GroupIds, *, valid: Valid = None) -> Float[Array, " B"]:
     """Subtract the group's mean reward.
 
     ``A_i = R_i − mean_{j ∈ group(i)} R_j``. The mean includes i itself, which scales the expected gradient by
@@ -82,7 +84,7 @@ def group_centered(rewards: Rewards, group_ids: Int[Array, " B"], *, valid: Vali
 
 
 def group_normalized(
-    rewards: Rewards, group_ids: Int[Array, " B"], *, valid: Valid = None, eps: float = EPS, ddof: int = 0
+    rewards: Rewards, group_ids: GroupIds, *, valid: Valid = None, eps: float = EPS, ddof: int = 0
 ) -> Float[Array, " B"]:
     """Subtract the group's mean reward and divide by the group's standard deviation.
 
@@ -116,7 +118,7 @@ def group_normalized(
     return select(centered / scale, valid)
 
 
-def leave_one_out(rewards: Rewards, group_ids: Int[Array, " B"], *, valid: Valid = None) -> Float[Array, " B"]:
+def leave_one_out(rewards: Rewards, group_ids: GroupIds, *, valid: Valid = None) -> Float[Array, " B"]:
     """Subtract the mean reward of the group's other members.
 
     ``A_i = R_i − mean_{j ≠ i} R_j = G/(G−1) · (R_i − mean R)``. The baseline does not depend on i, so the policy
@@ -137,7 +139,7 @@ def leave_one_out(rewards: Rewards, group_ids: Int[Array, " B"], *, valid: Valid
 
 
 def length_weighted_baseline(
-    rewards: Rewards, group_ids: Int[Array, " B"], *, valid: Valid = None, lengths: Float[Array, " B"] | None = None
+    rewards: Rewards, group_ids: GroupIds, *, valid: Valid = None, lengths: Float[Array, " B"] | None = None
 ) -> Float[Array, " B"]:
     """Subtract the group's mean reward, weighted by length (OPO).
 
@@ -160,7 +162,7 @@ def length_weighted_baseline(
 
 
 def mean_normalized(
-    rewards: Rewards, group_ids: Int[Array, " B"], *, valid: Valid = None, eps: float = EPS
+    rewards: Rewards, group_ids: GroupIds, *, valid: Valid = None, eps: float = EPS
 ) -> Float[Array, " B"]:
     """Subtract the group's mean reward and divide by it (MaxRL).
 
@@ -192,7 +194,7 @@ def _whiten(values: Array, valid: Array, lengths: Array | None, eps: float) -> A
 
 def reinforce_plus_plus(
     rewards: Rewards,
-    group_ids: Int[Array, " B"],
+    group_ids: GroupIds,
     *,
     valid: Valid = None,
     lengths: Float[Array, " B"] | None = None,
@@ -216,7 +218,7 @@ def reinforce_plus_plus(
 
 def reinforce_plus_plus_baseline(
     rewards: Rewards,
-    group_ids: Int[Array, " B"],
+    group_ids: GroupIds,
     *,
     valid: Valid = None,
     lengths: Float[Array, " B"] | None = None,
@@ -283,7 +285,7 @@ def gae(
     return jnp.moveaxis(jax.lax.scan(step, (end, end), tokens, reverse=True)[1], 0, -1)
 
 
-def dynamic_sampling_keep(rewards: Rewards, group_ids: Int[Array, " B"], *, valid: Valid = None) -> Bool[Array, " B"]:
+def dynamic_sampling_keep(rewards: Rewards, group_ids: GroupIds, *, valid: Valid = None) -> Bool[Array, " B"]:
     """Say which rows belong to a group whose rewards differ (DAPO's dynamic sampling keeps only these).
 
     >>> dynamic_sampling_keep(jnp.array([1.0, 1.0, 0.0, 1.0]), jnp.array([0, 0, 1, 1])).tolist()
