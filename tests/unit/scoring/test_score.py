@@ -9,8 +9,10 @@ from trustax import policies
 from trustax.policies.policy import Policy
 from trustax.sampling.keys import sample_keys
 from trustax.sampling.sampler import Sampler
-from trustax.scoring.score import score
+from trustax.scoring import score as plain_score
 from trustax.types import Rollout, Transform
+
+score = jax.jit(plain_score, static_argnums=0, static_argnames=("needs", "differentiable", "chunk_tokens"))
 
 VOCAB, TOP_K, PROMPTS, GROUP, LENGTH = 23, 5, 3, 4, 6
 NEEDS = frozenset({"support", "sum_sq_pi", "entropy"})
@@ -73,7 +75,7 @@ def plain_log_probs(policy: Policy, params, rollout: Rollout) -> np.ndarray:
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1.3])
 def test_zero_update_identity(policy: Policy, sampler: Sampler, params, temperature: float) -> None:
     rollout = roll_out(sampler, params, temperature)
-    stats = jax.jit(lambda p, r: score(policy, p, r, needs=NEEDS))(params, rollout)
+    stats = score(policy, params, rollout, needs=NEEDS)
     mask = np.asarray(rollout.token_mask)
     assert np.abs(np.asarray(stats.log_pi - rollout.log_mu))[mask].max() < 5e-6
     slots = np.asarray(stats.support.mask) & mask[..., None]
@@ -144,7 +146,7 @@ def test_chunks_change_neither_values_nor_gradients(policy: Policy, params, roll
 
 def test_what_stands_behind_the_end_of_a_row_changes_nothing(policy: Policy, params, rollout: Rollout) -> None:
     garbage = dataclasses.replace(rollout, tokens=jnp.where(rollout.token_mask, rollout.tokens, 17))
-    one, other = (jax.jit(lambda r: score(policy, params, r).log_pi)(r) for r in (rollout, garbage))
+    one, other = (score(policy, params, r).log_pi for r in (rollout, garbage))
     mask = np.asarray(rollout.token_mask)
     np.testing.assert_array_equal(np.asarray(one)[mask], np.asarray(other)[mask])
     for mine, theirs in zip(

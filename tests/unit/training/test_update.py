@@ -116,7 +116,8 @@ def test_the_divergence_rate_is_the_first_order_change_of_the_real_update(policy
     rates = jax.jit(divergence_rate, static_argnums=(0, 1))(
         policy, optimizer, params, opt_state, aware, batch, version=version, rate=rate, clip_norm=clip
     )
-    _, grads = loss_gradients(policy, params, aware.unmasked(), batch, version).mean()
+    gradients = jax.jit(loss_gradients, static_argnums=0)
+    _, grads = gradients(policy, params, aware.unmasked(), batch, version).mean()
     new = apply_update(optimizer, grads, opt_state, params, rate=rate, clip_norm=clip)
 
     @jax.jit
