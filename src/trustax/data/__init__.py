@@ -6,7 +6,7 @@ Importing this package needs neither ``grain`` nor ``tensorflow_datasets``; they
 from trustax.data.config import ArithmeticConfig, DataConfig, JsonlConfig, ReasoningGymConfig, SourceConfig, Split
 from trustax.data.json_tokenizer import JsonTokenizer, load_tokenizer
 from trustax.data.jsonl import read_jsonl
-from trustax.data.render import fit, prompt_text, render, supervised_ids, supervised_text
+from trustax.data.render import fit, prompt_text, render, supervised_ids
 from trustax.data.sources import load, prepare
 from trustax.data.stream import PromptStream
 from trustax.data.tokenizer import CharTokenizer, Tokenizer
@@ -34,5 +34,4 @@ __all__ = [
     "read_jsonl",
     "render",
     "supervised_ids",
-    "supervised_text",
 ]

@@ -4,13 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from trustax.typed import refuse, type_problems
+
 Split = Literal["train", "test"]
-
-
-def _check(owner: object, problems: list[str]) -> None:
-    """Report everything that is wrong with a config at once."""
-    if problems:
-        raise ValueError(f"{type(owner).__name__}: " + "; ".join(problems))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +44,7 @@ class ArithmeticConfig:
         for name, size in (("train_size", self.train_size), ("test_size", self.test_size)):
             if size is not None and size < 1:
                 problems.append(f"{name} must be at least 1 or None for all, got {size}")
-        _check(self, problems)
+        refuse(self, problems)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +65,7 @@ class ReasoningGymConfig:
                 problems.append(f"{name} must be at least 1, got {size}")
         if reserved := sorted({"seed", "size"} & set(self.options)):
             problems.append(f"options must not hold {', '.join(reserved)}: set seed, train_size and test_size here")
-        _check(self, problems)
+        refuse(self, problems)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +93,7 @@ class JsonlConfig:
             problems.append("give test_path or test_size, not both")
         if self.prompt_key == self.answer_key:
             problems.append(f"prompt_key and answer_key are both {self.prompt_key!r}")
-        _check(self, problems)
+        refuse(self, problems)
 
 
 SourceConfig = ArithmeticConfig | ReasoningGymConfig | JsonlConfig
@@ -118,3 +114,6 @@ class DataConfig:
     system: str | None = None
     folder: str = ".cache/data"
     drop_long: bool = False
+
+    def __post_init__(self) -> None:
+        refuse(self, type_problems(self))

@@ -72,11 +72,6 @@ def fit(source: Source, config: DataConfig, tokenizer: Tokenizer, *, max_length:
     return ListSource(f"{source.name}:max_length={max_length}", kept)
 
 
-def supervised_text(example: Example) -> str:
-    """What a policy is to write after the prompt in a supervised warm start; append ``eos`` ids to its encoding."""
-    return example.answer
-
-
 def supervised_ids(example: Example, tokenizer: Tokenizer) -> list[int]:
     """The ids of the right completion, its end token included, so that the policy learns to stop."""
-    return [*tokenizer.encode(supervised_text(example)), min(tokenizer.eos_ids)]
+    return [*tokenizer.encode(example.answer), min(tokenizer.eos_ids)]

@@ -75,9 +75,9 @@ def train(config: ExperimentConfig, folder: Path, *, overwrite: bool = False) ->
                     state = run_training(trainer, state)
                 except RunInterrupted as stop:
                     checkpointer.wait()
-                    raise RunInterrupted(
-                        str(stop), signal_number=interrupts.signal_number or stop.signal_number
-                    ) from None
+                    if interrupts.signal_number is not None:
+                        stop.signal_number = interrupts.signal_number
+                    raise
         summary = _summarise(config, state, clock.seconds())
         plot_run(run.metrics_file, run.plots)
         summary.write(run.summary_file)

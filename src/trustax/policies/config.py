@@ -7,6 +7,8 @@ feed-forward.
 import dataclasses
 from typing import Literal, get_args
 
+from trustax.typed import refuse, type_problems
+
 RopeScaling = Literal["none", "linear", "llama3"]
 Activation = Literal["silu", "gelu_tanh"]
 
@@ -145,3 +147,6 @@ class PolicyConfig:
     source: str = "tiny"
     dtype: str = "float32"
     remat: bool = False
+
+    def __post_init__(self) -> None:
+        refuse(self, type_problems(self))

@@ -1,5 +1,6 @@
 """One pass over the network that yields everything an objective may ask about a rollout's tokens."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -59,12 +60,8 @@ def score(
     found = jax.tree.map(lambda x: x.reshape(batch, length, *x.shape[1:]), _in_chunks(from_logits, flat, chunk_tokens))
 
     if support is not None:
-        support = Support(
-            ids=support.ids,
-            log_mu=support.log_mu,
-            mask=support.mask,
-            sampled_slot=support.sampled_slot,
-            tail_log_mu=support.tail_log_mu,
+        support = dataclasses.replace(
+            support,
             log_pi=found["support_log_pi"],
             tail_log_pi=found["tail_log_pi"],
             tail_log_sum_sq_pi=found["tail_log_sum_sq_pi"],

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from trustax.objectives import Objective
 from trustax.policies.policy import Policy
 from trustax.scoring.score import FROM_LOGITS, FROM_ROLLOUT, score
-from trustax.types import Metric, Rollout, TokenStats, pytree_dataclass
+from trustax.types import Metric, Rollout, TokenStats, merge_metrics, pytree_dataclass
 
 FROM_BATCH = frozenset({"log_anchor", "log_ref", "divergence_rate"})
 
@@ -72,7 +72,10 @@ def batch_stats(
 def loss_gradients(
     policy: Policy, params: Any, objective: Objective, batch: Batch, version: Int[Array, ""], *, micro_batches: int = 1
 ) -> Gradients:
-    """The gradient of ``objective``; the split into ``micro_batches`` changes nothing but memory."""
+    """The gradient of ``objective``; the split into ``micro_batches`` changes nothing but memory.
+
+    Except for an objective with ``spec.batch_statistics``: its parts see one micro-batch, not the batch.
+    """
 
     def loss_sum(params: Any, part: Batch):
         # Entropy is looked at, whether or not the objective asks for it; it then carries no gradient.
@@ -105,7 +108,7 @@ def _merge(one: Gradients, other: Gradients) -> Gradients:
         total=one.total + other.total,
         weight=one.weight + other.weight,
         of_sum=jax.tree.map(jnp.add, one.of_sum, other.of_sum),
-        metrics={name: metric.merge(other.metrics[name]) for name, metric in one.metrics.items()},
+        metrics=merge_metrics([one.metrics, other.metrics]),
         fates=one.fates,
     )
 

@@ -93,17 +93,19 @@ def train(trainer: Trainer, state: TrainState) -> TrainState:
 
 def _step(trainer: Trainer, state: TrainState) -> None:
     """One rollout batch and all of its updates."""
-    clock = time.monotonic()
+    timing = {}
     if state.pending is None:
+        clock = time.monotonic()
         _collect(trainer, state)
+        timing["rollout_seconds"] = time.monotonic() - clock
         _stop_if_asked(trainer, state)
     assert state.pending is not None
-    rollout_seconds, clock = time.monotonic() - clock, time.monotonic()
+    clock = time.monotonic()
     while state.pending.done < trainer.config.minibatches:
         if state.pending.done:
             _stop_if_asked(trainer, state)
         _update(trainer, state)
-    _finish_step(trainer, state, {"rollout_seconds": rollout_seconds, "update_seconds": time.monotonic() - clock})
+    _finish_step(trainer, state, timing | {"update_seconds": time.monotonic() - clock})
 
 
 def _checkpoint_due(config: TrainConfig, state: TrainState) -> bool:
@@ -151,8 +153,8 @@ def _collect(trainer: Trainer, state: TrainState) -> None:
         batch=Batch(
             rollout=rollout,
             advantages=advantages,
-            log_anchor=_log_probs(trainer, state.params, rollout) if "log_anchor" in needs else None,
-            log_ref=_log_probs(trainer, state.reference, rollout) if "log_ref" in needs else None,
+            log_anchor=_log_probs(trainer.policy, state.params, rollout) if "log_anchor" in needs else None,
+            log_ref=_log_probs(trainer.policy, state.reference, rollout) if "log_ref" in needs else None,
         ),
         stream_after=trainer.stream.get_state(),
         done=0,
@@ -164,12 +166,8 @@ def _collect(trainer: Trainer, state: TrainState) -> None:
 
 
 @jax.jit(static_argnums=0)
-def _score_log_pi(policy: Policy, params: Any, rollout: Rollout) -> jax.Array:
+def _log_probs(policy: Policy, params: Any, rollout: Rollout) -> jax.Array:
     return score(policy, params, rollout).log_pi
-
-
-def _log_probs(trainer: Trainer, params: Any, rollout: Rollout) -> jax.Array:
-    return _score_log_pi(trainer.policy, params, rollout)
 
 
 def _update(trainer: Trainer, state: TrainState) -> None:
@@ -213,8 +211,9 @@ def _finish_step(trainer: Trainer, state: TrainState, timing: dict[str, float]) 
     merged = merge_metrics(pending.update_metrics)
     seen = {name: float(metric) for name, metric in merged.items() if metric.weight > 0}
     tokens = int(pending.batch.rollout.token_mask.sum())
-    timing = timing | {"tokens_per_second": tokens / max(timing["rollout_seconds"], 1e-9)}
-    timing["compilations"] = trainer.collector.sampler.traces
+    timing = timing | {"compilations": trainer.collector.sampler.traces}
+    if "rollout_seconds" in timing:  # absent where the batch was collected before a resumption
+        timing["tokens_per_second"] = tokens / max(timing["rollout_seconds"], 1e-9)
     step = state.step + 1
     trainer.recorder.step(step, pending.rollout_metrics | seen, timing)
     trainer.recorder.samples(step, _with_fates(pending))

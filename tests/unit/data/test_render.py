@@ -12,7 +12,6 @@ from trustax.data import (
     prompt_text,
     render,
     supervised_ids,
-    supervised_text,
 )
 
 SUM = Example(5, "3 + 4", "7", json.dumps({"a": 3, "b": 4}))
@@ -74,7 +73,6 @@ def test_long_prompts_stop_the_run_or_are_left_out_when_asked(caplog: pytest.Log
 
 
 def test_the_supervised_completion_ends() -> None:
-    assert supervised_text(SUM) == "7"
     ids = supervised_ids(SUM, TOKENIZER)
     assert TOKENIZER.decode(ids) == "7"
     assert ids[-1] in TOKENIZER.eos_ids and len(ids) == 2

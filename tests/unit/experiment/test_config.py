@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trustax import objectives, verifiers
+from trustax.data.config import DataConfig
 from trustax.errors import ConfigError
 from trustax.evaluation.config import EvalConfig
 from trustax.experiment.config import ExperimentConfig, ObjectiveConfig, check_objective, check_sizes
@@ -72,6 +73,7 @@ def test_from_json_reports_every_problem_with_its_place():
         (lambda: TrainConfig(steps=0, eval_every=-1), "steps must be at least 1, got 0; eval_every must be at least 0"),
         (lambda: SupervisedConfig(steps=-1, batch_size=0), "steps must be at least 0, got -1; batch_size"),
         (lambda: EvalConfig(prompts=0, temperature=-1.0), "prompts must be at least 1, got 0; temperature"),
+        (lambda: DataConfig(template=TEXT, drop_long=TEXT), "drop_long must be true or false, got the text '1e-5'"),
         (lambda: config(name="../up"), "name becomes a folder's name"),
         (lambda: config(seed=-1), "seed must be at least 0"),
         (lambda: config(train=TrainConfig(steps=1, minibatches=3)), "prompts_per_step = 8 .* train.minibatches = 3"),
