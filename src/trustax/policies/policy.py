@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -21,9 +22,9 @@ class Apply(Protocol):
     def __call__(
         self,
         params: Params,
-        tokens: Int[Array, "B L"],
-        positions: Int[Array, "B L"],
-        valid: Bool[Array, "B S"],
+        tokens: Int[Array | np.ndarray, "B L"],
+        positions: Int[Array | np.ndarray, "B L"],
+        valid: Bool[Array | np.ndarray, "B S"],
         cache: Cache | None,
         *,
         routes: None = None,
