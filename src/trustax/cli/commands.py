@@ -1,14 +1,18 @@
 """What each command does, once its words are understood."""
 
 import dataclasses
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from trustax.analysis.outcome import print_outcome
 from trustax.analysis.records import read_records
+from trustax.analysis.score_file import score_file
+from trustax.analysis.score_report import print_score
 from trustax.analysis.tokens import visible
 from trustax.errors import UserError
 from trustax.experiment import run
@@ -16,6 +20,9 @@ from trustax.experiment.config import ExperimentConfig
 from trustax.experiment.config_files import load_config
 from trustax.experiment.overrides import apply_overrides
 from trustax.experiment.run_folder import default_folder
+from trustax.experiment.suggest import nearest
+from trustax.objectives import RECIPES
+from trustax.typed import parse
 
 
 def train(config_file: Path, overrides: Sequence[str], *, output: Path | None, overwrite: bool) -> None:
@@ -59,6 +66,68 @@ def evaluate(config_file: Path, overrides: Sequence[str], *, checkpoint: Path | 
     found = run.evaluate(config, checkpoint=_existing(checkpoint))
     print(f"sampled: {found.sampled:.1%}")
     print(f"greedy:  {found.greedy:.1%}")
+
+
+def score(
+    file: Path,
+    *,
+    recipes: str | None,
+    settings: Sequence[str],
+    layout: str | None,
+    skip_bad: bool,
+    vocab_size: int | None,
+    tokens: int | None,
+    json_file: Path | None,
+) -> None:
+    """Print what recipes would mask in a file of rollouts."""
+    names = None if recipes is None else [name.strip() for name in recipes.split(",") if name.strip()]
+    found = score_file(
+        file,
+        recipes=_known_recipes(names),
+        settings=_settings(settings),
+        layout=layout,
+        skip_bad=skip_bad,
+        vocab_size=vocab_size,
+        tokens=0 if tokens is None else tokens,
+    )
+    if json_file is not None:
+        json_file.write_text(found.to_json() + "\n", encoding="utf-8")
+    console = Console()
+    print_score(console if console.is_terminal else Console(width=120), found)
+
+
+def _known_recipes(names: list[str] | None) -> list[str] | None:
+    if names == []:
+        raise UserError("--recipes names no recipe; leave it out to ask all of them")
+    for name in names if names is not None else []:
+        if name not in RECIPES:
+            raise UserError(f"no recipe {name!r}{nearest(name, RECIPES)}")
+    return names
+
+
+def _settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """``recipe.name=value`` by recipe; a value is read as the type of its default."""
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        recipe, dot, name = key.strip().partition(".")
+        if not (equals and dot):
+            raise UserError(f"--set {text!r} must be recipe.name=value")
+        if recipe not in RECIPES:
+            raise UserError(f"--set {text}: no recipe {recipe!r}{nearest(recipe, RECIPES)}")
+        parameters = inspect.signature(RECIPES[recipe]).parameters
+        if name not in parameters:
+            raise UserError(f"--set {text}: {recipe} has no hyperparameter {name!r}{nearest(name, parameters)}")
+        try:
+            found.setdefault(recipe, {})[name] = parse(value, _kind(parameters[name].default))
+        except ValueError as error:
+            raise UserError(f"--set {key.strip()} must be {error}") from None
+    return found
+
+
+def _kind(default: Any) -> Any:
+    """What a hyperparameter may be, by its default: numbers are floats, and words are checked by the recipe."""
+    return float if type(default) in (int, float) else type(default) if isinstance(default, bool | str) else Any
 
 
 def _config(path: Path, overrides: Sequence[str]) -> ExperimentConfig:

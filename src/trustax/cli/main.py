@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import trustax
 from trustax.errors import RunError, RunInterrupted, UserError
@@ -133,7 +133,43 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument(
             "--checkpoint", type=Path, metavar="DIR", help="a run folder (default: the policy before training)"
         )
+    _add_score(commands)
     return parser
+
+
+def _add_score(commands: Any) -> None:
+    text = "Say what every recipe would mask in rollouts of any engine and trainer, and why."
+    score = commands.add_parser(
+        "score",
+        help=text,
+        description=text,
+        usage="trustax score FILE [options]",
+        epilog=(
+            "A row of the file is one completion, in one of three layouts:\n"
+            "  arrays   tokens, log_mu; top_k_ids, top_k_log_mu [T][K]\n"
+            "  vllm     token_ids, logprobs: a mapping {id: {logprob, …}} a token\n"
+            "  sglang   output_token_logprobs, output_top_logprobs: [logprob, token_id, text], also under meta_info\n"
+            "and, whatever the layout: log_pi, the trainer's log-probs; advantages, a number or one a token.\n"
+            "Optional: top_k_log_pi, the trainer's on the same top-K ({id: log-prob} or in their order); token_mask,\n"
+            "group_id, log_anchor, log_ref, entropy, sum_sq_pi, policy_staleness, divergence_rate, tail_log_mu,\n"
+            "tail_log_pi, tail_log_sum_sq_pi. Only completion tokens; entry t is the log-prob of token t.\n\n"
+            "example:\n  trustax score rollouts.jsonl --recipes ppo_clip,pdm_topk_kl --set pdm_topk_kl.delta=0.1"
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    score.add_argument("file", metavar="FILE", type=Path, help="JSONL, or parquet by its name's end")
+    score.add_argument("--recipes", metavar="A,B,…", help="recipes to ask (default: all)")
+    score.add_argument(
+        "--set", action="append", default=[], metavar="RECIPE.NAME=VALUE", help="a hyperparameter; may be repeated"
+    )
+    score.add_argument("--layout", metavar="NAME", help="arrays, vllm or sglang (default: by the fields)")
+    score.add_argument("--skip-bad", action="store_true", help="leave bad rows out, and count them")
+    score.add_argument(
+        "--vocab-size", type=_at_least_one, metavar="N", help="tokens of the vocabulary, without padding"
+    )
+    score.add_argument("--tokens", type=_at_least_one, metavar="N", help="print the N most interesting tokens")
+    score.add_argument("--json", type=Path, metavar="OUT", help="write everything to a file too")
 
 
 def _at_least_one(text: str) -> int:
@@ -168,7 +204,24 @@ def _evaluate(options: argparse.Namespace, overrides: list[str]) -> None:
     commands.evaluate(options.config, overrides, checkpoint=options.checkpoint)
 
 
-_COMMANDS = {"train": _train, "sample": _sample, "eval": _evaluate}
+def _score(options: argparse.Namespace, overrides: list[str]) -> None:
+    from trustax.cli import commands
+
+    if overrides:
+        raise UserError(f"unknown argument {overrides[0]}; hyperparameters are given as --set recipe.name=value")
+    commands.score(
+        options.file,
+        recipes=options.recipes,
+        settings=options.set,
+        layout=options.layout,
+        skip_bad=options.skip_bad,
+        vocab_size=options.vocab_size,
+        tokens=options.tokens,
+        json_file=options.json,
+    )
+
+
+_COMMANDS = {"train": _train, "sample": _sample, "eval": _evaluate, "score": _score}
 
 if __name__ == "__main__":
     sys.exit(main())
