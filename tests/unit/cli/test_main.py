@@ -120,6 +120,14 @@ def test_bad_input_is_one_line_and_exit_code_2(jobs, config, tmp_path, capsys, a
     assert jobs == SimpleNamespace(train=[], sample=[], evaluate=[])
 
 
+def test_a_config_file_that_exits_is_bad_input(jobs, tmp_path, capsys):
+    """Exit code 0 would say that the job was done."""
+    path = tmp_path / "leaves.py"
+    path.write_text("import sys\nsys.exit(0)\n")
+    assert main(["train", str(path)]) == 2
+    assert "leaves.py" in complaint(capsys)
+
+
 def fails_with(monkeypatch, error: BaseException) -> None:
     def train(*_, **__):
         raise error

@@ -104,6 +104,12 @@ def test_the_tail_from_the_logits_meets_the_need_of_a_sum_of_squares():
         ({"log_pi": jnp.zeros((2, 3), jnp.int32)}, "log_pi is int32"),
         ({"support": support(mask=jnp.ones((2, 3, 3)))}, "support.mask is float32"),
         ({"support": support(ids=jnp.zeros((2, 3, 2), jnp.int32))}, "support.ids has shape"),
+        ({"support": support(sampled_slot=jnp.zeros(3, jnp.int32))}, r"support.sampled_slot has shape \(3,\)"),
+        ({"support": support(sampled_slot=jnp.zeros((2, 3)))}, "support.sampled_slot is float32"),
+        ({"support": support(tail_log_mu=jnp.full(3, -3.0))}, r"support.tail_log_mu has shape \(3,\)"),
+        ({"support": support(tail_log_pi=jnp.float32(-3.0))}, r"support.tail_log_pi has shape \(\)"),
+        ({"support": support(tail_log_sum_sq_pi=jnp.full((2, 1), -3.0))}, "support.tail_log_sum_sq_pi has shape"),
+        ({"policy_staleness": jnp.zeros(2, jnp.int32)}, r"policy_staleness has shape \(2,\)"),
     ],
 )
 def test_wrong_shapes_and_dtypes_are_refused_while_tracing(changes, words):
