@@ -10,7 +10,7 @@ import pytest
 from trustax.ops._tail import check_inputs
 from trustax.ops.certificate import direction_certificate, tail_bracket
 from trustax.testing import oracles
-from trustax.testing.tokens import Tokens, random_tokens
+from trustax.testing.tokens import Tokens, random_tokens, tokens
 
 certify = jax.jit(direction_certificate, static_argnames=("vocab_size", "margin"))
 
@@ -34,6 +34,21 @@ def test_the_tail_stays_inside_the_bracket(x64):
         lower, upper = tail_bracket(inputs, inputs.cells("kl"), largest, 0.0)
         assert (lower <= tau + 1e-15).all() and (tau <= upper + 1e-15).all()
         assert (np.asarray(upper) - tau).min() < 1e-6, "the bound is not sharp anywhere: is it the right one?"
+
+
+def test_the_bracket_holds_where_only_a_rounded_sum_of_squares_is_known():
+    """Σπ² of float32 says nothing of a Σ_T π² of 1e-9, but √(T2·μ_K·μ_T) is then still above the margin."""
+    rng = np.random.default_rng(1)
+    pi, mu = (oracles.softmax(rng.normal(size=(2000, 6)) + np.array([top, 0, 0, 0, 0, 0])) for top in (10.0, 1.0))
+    t = tokens(pi, mu, np.zeros(2000, int), 2)
+    log_pi, log_mu, sum_sq = (jnp.asarray(x, jnp.float32) for x in (t.log_pi, t.log_mu, (pi**2).sum(-1)))
+    inputs = check_inputs(
+        log_pi, log_mu, t.mask, t.slot, divergence="kl", tail="exact", sum_sq_pi=sum_sq, vocab_size=None,
+        tail_log_pi=None, tail_log_mu=None, tail_log_sum_sq_pi=None,
+    )  # fmt: skip
+    lower, upper = tail_bracket(inputs, inputs.cells("kl"), None, 1e-6)
+    tau = ((mu - pi) * pi * ~t.inside).sum(-1)
+    assert (np.asarray(lower) - 2e-7 <= tau).all() and (tau <= np.asarray(upper) + 2e-7).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f64", "f32"])

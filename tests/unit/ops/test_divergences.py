@@ -1,11 +1,14 @@
 """Divergences against float64 oracles, known numbers, and the faults that other codebases shipped."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from trustax.ops import divergences as dv
+from trustax.ops._f_divergences import expm1_minus
 from trustax.testing import oracles
 from trustax.testing.tokens import random_tokens
 
@@ -180,6 +183,21 @@ def test_binary_of_near_deterministic_tokens():
     assert float(binary_tv(log_pi, log_mu)[0]) == pytest.approx(0.009950166, rel=1e-6)
     grads = jax.grad(lambda x: binary_kl(x, log_mu).sum())(log_pi)
     assert np.isfinite(grads).all()
+
+
+def test_the_complement_of_nearly_one_is_not_zero():
+    """1 − e^−1e-8 is 1e-8, not 0: D is .128, and not the .81 of a complement that is lost."""
+    found = binary_kl(jnp.float32(-1e-8), jnp.log(jnp.float32(0.99)))
+    assert float(found) == pytest.approx(0.99 * np.log(0.99) + 0.01 * np.log(0.01 / 1e-8), rel=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
+def test_the_remainder_of_expm1_is_accurate_and_never_negative(x64, dtype):
+    x = np.concatenate([s * np.logspace(-12, 0, 500) for s in (1, -1)]).astype(dtype)
+    found = jax.jit(expm1_minus)(x)
+    wide = x.astype(np.longdouble)
+    exact = sum(wide**n / math.factorial(n) for n in range(2, 30))
+    np.testing.assert_allclose(found, exact.astype(np.float64), rtol=30 * np.finfo(dtype).eps)
 
 
 def test_binary_kl_reads_the_complement_where_the_scorer_has_it():
