@@ -26,7 +26,7 @@ def load_config(path: str | Path) -> ExperimentConfig:
         exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
         get_config = module.__dict__.get("get_config")
         config = get_config() if callable(get_config) else None
-    except Exception as error:  # the user's code may raise anything; it is reported with its own place
+    except (Exception, SystemExit) as error:  # the user's code may do anything; it is reported with its own place
         raise ConfigError(_where(path, error)) from error
     if not callable(get_config):
         raise ConfigError(f"{path} has no function get_config(); add one that returns an ExperimentConfig")

@@ -16,7 +16,10 @@ from trustax.types import TokenStats
 TOLERANCE = 1e-5
 """How far rounding may carry a log-prob above 0 or a mass above 1."""
 
-_SAME_SHAPE = ("log_mu", "advantages", "token_mask", "log_anchor", "log_ref", "entropy", "sum_sq_pi", "divergence_rate")
+_SAME_SHAPE = (
+    "log_mu", "advantages", "token_mask", "log_anchor", "log_ref", "entropy", "sum_sq_pi", "divergence_rate",
+    "policy_staleness",
+)  # fmt: skip
 
 
 def unmet(stats: TokenStats, needs: frozenset[str]) -> list[str]:
@@ -55,8 +58,14 @@ def _shape_problems(stats: TokenStats) -> list[str]:
             value = getattr(support, name)
             if value.shape[:-1] != shape or value.shape != support.mask.shape:
                 found.append(f"support.{name} has shape {value.shape}, expected {shape} + [K+1]")
+        for name in ("sampled_slot", "tail_log_mu", "tail_log_pi", "tail_log_sum_sq_pi"):
+            value = getattr(support, name)
+            if value is not None and value.shape != shape:
+                found.append(f"support.{name} has shape {value.shape}, expected that of log_pi, {shape}")
         if support.mask.dtype != jnp.bool_:
             found.append(f"support.mask is {support.mask.dtype}, expected bool")
+        if not jnp.issubdtype(support.sampled_slot.dtype, jnp.integer):
+            found.append(f"support.sampled_slot is {support.sampled_slot.dtype}, expected an integer dtype")
     return found
 
 

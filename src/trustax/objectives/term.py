@@ -63,7 +63,10 @@ def outside(name: str, value: Any, low: float, high: float, hint: str, *, or_inf
     """A sentence if a concrete ``value`` lies outside ``[low, high]`` or is NaN; nothing inside a trace."""
     if isinstance(value, Tracer):
         return []
-    found = float(np.asarray(value))
+    try:
+        found = float(np.asarray(value))
+    except (TypeError, ValueError):
+        return [f"{name} is {value!r}, expected one number"]
     if low <= found <= high or (or_infinite and found == float("inf")):
         return []
     return [f"{name} = {found:g} is outside [{low:g}, {high:g}]: {hint}"]

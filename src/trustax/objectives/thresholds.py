@@ -190,6 +190,7 @@ class QuantileContracted(Threshold):
 
     def own_problems(self) -> list[str]:
         found = outside("quantile", self.quantile, 0.0, 1.0, "it is a share of the batch's tokens")
+        found += outside("exponent", self.exponent, 0.0, 1e6, "a negative one would widen the band")
         return found + unknown("form", self.form, HILL_FORMS)
 
     def text(self, symbol: str) -> str:

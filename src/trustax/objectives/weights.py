@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from trustax.objectives.ratio import BEHAVIOR, LogRatio
@@ -38,6 +39,14 @@ def _clip(value: Float[Array, "*B T"], low: Leaf, high: Leaf) -> WeightReading:
     return WeightReading(jnp.clip(value, low, high), (value < low) | (value > high))
 
 
+def _clip_problems(low: Leaf, high: Leaf) -> list[str]:
+    """A weight below 0 would turn the gradient round, and a lower end above the upper one is a constant."""
+    found = outside("the cap on the weight", high, 0.0, INFINITY, "a cap is not negative")
+    return found or outside(
+        "the floor of the weight", low, 0.0, float(np.asarray(high)), "it lies between 0 and the cap"
+    )
+
+
 @pytree_dataclass
 class ClippedRatio(Weight):
     """``clip(ratio, low, high)``: with the defaults the ratio itself, with ``high=C`` the capped weight min(r, C)."""
@@ -47,7 +56,7 @@ class ClippedRatio(Weight):
     high: Leaf = INFINITY
 
     def own_problems(self) -> list[str]:
-        return outside("the cap on the weight", self.high, 0.0, INFINITY, "a cap is not negative")
+        return _clip_problems(self.low, self.high)
 
     @property
     def text(self) -> str:
@@ -71,6 +80,9 @@ class MinimumPrefix(Weight):
     low: Leaf = 0.0
     high: Leaf = INFINITY
     cap_at_one: bool = static_field(default=False)
+
+    def own_problems(self) -> list[str]:
+        return _clip_problems(self.low, self.high)
 
     @property
     def text(self) -> str:
@@ -108,6 +120,9 @@ class ReciprocalOnPositive(Weight):
 
     ratio: LogRatio = BEHAVIOR
     cap: Leaf = 3.0
+
+    def own_problems(self) -> list[str]:
+        return _clip_problems(0.0, self.cap)
 
     @property
     def text(self) -> str:

@@ -109,7 +109,8 @@ def _js_slope(log_pi: LogMass, log_mu: LogMass) -> Array:
 def _chi2_cell(log_pi: LogMass, log_mu: LogMass) -> Array:
     """(π − μ)²/μ: 0 where both are 0, +inf where only μ is."""
     mu_is_zero = log_mu == -jnp.inf
-    safe_mu = jnp.where(mu_is_zero, jnp.zeros_like(log_mu), log_mu)
+    # Both floored alike: π = μ is exactly 0 below the smallest float too.
+    safe_mu = jnp.where(mu_is_zero, jnp.zeros_like(log_mu), _floored(log_mu))
     safe_pi = _floored(log_pi)
     shrink = jnp.expm1(-_abs(safe_pi - safe_mu)) ** 2
     scale = jnp.where(safe_pi > safe_mu, jnp.exp(2 * safe_pi - safe_mu), jnp.exp(safe_mu))

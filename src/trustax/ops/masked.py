@@ -5,12 +5,14 @@ arithmetic, so that it reaches neither a result nor a gradient.
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float, Shaped
 
 Axis = int | tuple[int, ...] | None
+Mask = Shaped[Array, "..."]
+"""Booleans; anything else is refused in words by ``select``."""
 
 
-def select(values: Array, mask: Bool[Array, "..."], fill: float = 0.0) -> Array:
+def select(values: Array, mask: Mask, fill: float = 0.0) -> Array:
     """Replace what lies outside the mask.
 
     ``y = mask ? x : fill``. ``0·inf`` and ``0·NaN`` are NaN, so a product with a 0/1 mask lets padding through.
@@ -22,13 +24,17 @@ def select(values: Array, mask: Bool[Array, "..."], fill: float = 0.0) -> Array:
 
     Gradient: identity inside the mask, exactly 0 outside.
 
+    Raises: ValueError for a mask that is not boolean, such as advantages in its place.
+
     >>> select(jnp.array([1.0, jnp.nan]), jnp.array([True, False])).tolist()
     [1.0, 0.0]
     """
+    if mask.dtype != jnp.bool_:
+        raise ValueError(f"the mask is {mask.dtype}, expected bool: is another array in its place?")
     return jnp.where(mask, values, jnp.asarray(fill, values.dtype))
 
 
-def masked_sum(values: Array, mask: Bool[Array, "..."], axis: Axis = None) -> Array:
+def masked_sum(values: Array, mask: Mask, axis: Axis = None) -> Array:
     """Sum the entries inside the mask.
 
     ``Σ_{mask} x``; 0 where nothing is inside.
@@ -41,7 +47,7 @@ def masked_sum(values: Array, mask: Bool[Array, "..."], axis: Axis = None) -> Ar
     return jnp.sum(select(values, mask), axis=axis)
 
 
-def masked_mean(values: Array, mask: Bool[Array, "..."], axis: Axis = None) -> Array:
+def masked_mean(values: Array, mask: Mask, axis: Axis = None) -> Array:
     """Average the entries inside the mask.
 
     ``Σ_{mask} x / |mask|``; 0 where nothing is inside (and gradient 0), never 0/0.
@@ -51,11 +57,12 @@ def masked_mean(values: Array, mask: Bool[Array, "..."], axis: Axis = None) -> A
     >>> float(masked_mean(jnp.array([jnp.nan]), jnp.array([False])))
     0.0
     """
+    total = masked_sum(values, mask, axis)
     count = jnp.sum(mask.astype(values.dtype), axis=axis)
-    return masked_sum(values, mask, axis) / jnp.maximum(count, jnp.ones_like(count))
+    return total / jnp.maximum(count, jnp.ones_like(count))
 
 
-def masked_max(values: Array, mask: Bool[Array, "..."], axis: Axis = None, empty: float = 0.0) -> Array:
+def masked_max(values: Array, mask: Mask, axis: Axis = None, empty: float = 0.0) -> Array:
     """Take the largest entry inside the mask, ``empty`` where nothing is inside.
 
     >>> float(masked_max(jnp.array([-1.0, -3.0, 9.0]), jnp.array([True, True, False])))
@@ -65,7 +72,7 @@ def masked_max(values: Array, mask: Bool[Array, "..."], axis: Axis = None, empty
     return select(largest, jnp.any(mask, axis=axis), empty)
 
 
-def masked_quantile(values: Array, mask: Bool[Array, "..."], q: Float[Array, ""] | float, axis: int = -1) -> Array:
+def masked_quantile(values: Array, mask: Mask, q: Float[Array, ""] | float, axis: int = -1) -> Array:
     """Take the q-quantile of the entries inside the mask, along one axis.
 
     Linear interpolation between order statistics, as ``numpy.quantile`` does on the compressed array; 0 where nothing
@@ -90,7 +97,7 @@ def masked_quantile(values: Array, mask: Bool[Array, "..."], q: Float[Array, ""]
     return jnp.squeeze(select(at_low + step, count > 0), axis=axis)
 
 
-def masked_whiten(values: Array, mask: Bool[Array, "..."], *, eps: float = 1e-6) -> Array:
+def masked_whiten(values: Array, mask: Mask, *, eps: float = 1e-6) -> Array:
     """Shift and scale to mean 0 and standard deviation 1 over all entries inside the mask.
 
     ``(x − mean) / (std + ε)`` with the population std (ddof = 0); 0 outside the mask. One global mean: under ``jit``

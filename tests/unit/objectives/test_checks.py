@@ -164,3 +164,18 @@ def test_impossible_values_are_counted_inside_jit():
         "tokens/mass_above_one": 4,
         "tokens/duplicate_ids": 4,
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "hyperparameters", "words"),
+    [
+        ("aspo", {"cap": -1.0}, "a cap is not negative"),
+        ("cispo", {"low": 3.0, "cap": 1.0}, "between 0 and the cap"),
+        ("cispo", {"low": -1.0}, "between 0 and the cap"),
+        ("minpro", {"eps_low": 2.0}, "between 0 and the cap"),
+        ("sat", {"exponent": -1.0}, "exponent"),
+    ],
+)
+def test_hyperparameters_that_would_turn_a_gradient_round_are_refused(name, hyperparameters, words):
+    with pytest.raises(ValueError, match=words):
+        build(RECIPES[name](**hyperparameters))

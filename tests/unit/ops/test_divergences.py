@@ -275,3 +275,13 @@ def test_all_problems_are_reported_at_once():
 
 def test_tables_hold_the_same_names():
     assert set(dv.LUMPED) == set(dv.FULL) == set(NAMES) == set(oracles.DIVERGENCES)
+
+
+@pytest.mark.parametrize("x", [-90.0, -110.0, -1000.0])
+def test_chi2_of_equal_tiny_masses_is_exactly_zero(x):
+    """μ below the smallest float was not floored as π was: inf, with a NaN gradient."""
+    log_probs = jnp.array([0.0, x], jnp.float32)
+    value, gradient = jax.value_and_grad(dv.full_chi2)(log_probs, log_probs)
+    assert value == 0 and np.isfinite(gradient).all()
+    far = jax.grad(dv.full_chi2, argnums=(0, 1))(jnp.array([-0.5, -0.9327521]), jnp.array([0.0, -95.0]))
+    assert np.isfinite(far).all()
