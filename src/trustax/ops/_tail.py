@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
@@ -97,7 +98,9 @@ def check_inputs(
     if tail == "uniform" and vocab_size is None:
         problems.append("tail='uniform' needs vocab_size, the number of real tokens: pass it, or choose another tail")
     raise_problems(problems)
-    return LumpedInputs(log_pi, log_mu, mask, slot, sum_sq, tail_pi, tail_mu, tail_sum_sq, vocab_size)
+    # Directions decide masks; a mask has no gradient, and the kinks inside would make one NaN.
+    detached = jax.lax.stop_gradient((log_pi, log_mu, mask, slot, sum_sq, tail_pi, tail_mu, tail_sum_sq))
+    return LumpedInputs(*detached, vocab_size)
 
 
 def own_masses(inputs: LumpedInputs, cells: Cells, tail: str) -> Float[Array, "*B C"]:

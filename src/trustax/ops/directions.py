@@ -122,7 +122,7 @@ def predictive_direction(
     Returns:
       G, [...]: dD = η·A·w·G, outward iff A·G > 0. For TV, tied cells are counted with φ = 0: see ``tv_tie_rate``.
 
-    Gradient: none is meant to flow; detach it. Invalid slots have none in any case.
+    Gradient: none flows: a direction decides a mask.
 
     Edge cases: π = μ gives exactly 0. An empty tail (−inf, or N = 0) adds nothing, for every estimator. No valid slot,
     or a sampled slot that is not valid, gives 0; a slot out of range is clipped into it. A probability of 0 counts as
