@@ -9,6 +9,7 @@ On the tail cell g_T = −q, where q = Σ_T π²/π_T is the mean of π_a under 
 it is all that a direction needs to know of it, and ``own_mass`` carries it (π_a for a token, q for the tail).
 """
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -81,7 +82,8 @@ def local_and_head(cells: Cells, is_sampled: Bool[Array, "*B C"]) -> Float[Array
 def _sum_keeping_sign(rates: PerCell, relative: PerCell) -> Float[Array, "*B"]:
     """Σ rates·relative; where that underflows (both are of the order 1 − max π), the smallest float of its sign."""
     smallest = jnp.asarray(jnp.finfo(rates.dtype).tiny, rates.dtype)
-    size = jnp.maximum(jnp.max(jnp.abs(relative), axis=-1), smallest)
+    size = jax.lax.stop_gradient(jnp.max(jnp.abs(relative), axis=-1))  # it cancels, also in the gradient
+    size = jnp.where(size > 0, size, 1)
     scaled = jnp.sum(rates * (relative / size[..., None]), axis=-1)
     value = scaled * size
     return jnp.where(jnp.abs(value) < smallest, jnp.sign(scaled) * smallest, value)
