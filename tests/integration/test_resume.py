@@ -1,5 +1,6 @@
 """Whatever stops a run, and whenever: the same command ends where the uninterrupted run would have."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,9 @@ def final_arrays(folder: Path) -> list[np.ndarray]:
 def uninterrupted(small_config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "whole"
     run.train(small_config(), folder)
+    steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    norms = [step["metrics"]["update/grad_norm"] for step in steps if step["kind"] == "train"]
+    assert len(norms) == 3 and min(norms) > 1e-3  # there is something to lose
     return folder
 
 
@@ -96,6 +100,26 @@ def test_stopping_at_every_opportunity(
             except RunInterrupted:
                 continue
     assert_equal_runs(tmp_path / "run", uninterrupted)
+
+
+@pytest.mark.slow
+def test_a_reference_and_an_anchor_come_back_too(
+    small_config: Callable[..., ExperimentConfig], tmp_path: Path, monkeypatch
+) -> None:
+    run.train(small_config("grpo"), tmp_path / "whole")
+
+    polls = []
+
+    def stop_requested(self: Interrupts) -> bool:
+        polls.append(None)
+        return len(polls) >= 8
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Interrupts, "stop_requested", stop_requested)
+        with pytest.raises(RunInterrupted):
+            run.train(small_config("grpo"), tmp_path / "run")
+    run.train(small_config("grpo"), tmp_path / "run")
+    assert_equal_runs(tmp_path / "run", tmp_path / "whole")
 
 
 def test_a_finished_run_is_not_done_again(small_config, uninterrupted: Path) -> None:

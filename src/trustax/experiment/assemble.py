@@ -78,6 +78,11 @@ def build_objective(config: ExperimentConfig) -> Objective:
         recipe = objectives.RECIPES[config.objective.recipe]
         objective = objectives.build(recipe(**config.objective.hyperparameters))
         check_needs(objective)
+    if config.train.micro_batches > 1 and objective.spec.batch_statistics:
+        raise ConfigError(
+            f"{config.objective.recipe} reads statistics of the whole minibatch, which train.micro_batches = "
+            f"{config.train.micro_batches} would take per part; set it to 1"
+        )
     return objective
 
 

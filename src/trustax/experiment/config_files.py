@@ -36,7 +36,7 @@ def load_config(path: str | Path) -> ExperimentConfig:
     return from_json(to_json(config))  # whole numbers become floats where floats are meant, lists tuples
 
 
-def _where(path: Path, error: Exception) -> str:
+def _where(path: Path, error: BaseException) -> str:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
     message = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())

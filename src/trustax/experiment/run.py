@@ -37,6 +37,7 @@ def train(config: ExperimentConfig, folder: Path, *, overwrite: bool = False) ->
       RunInterrupted: asked to stop; the state is saved and the same command goes on.
       RunError: the run failed; the last good checkpoint is untouched.
     """
+    started = time.monotonic()
     objective = build_objective(config)
     parts = build_parts(config)
     source = load_split(parts, "train")
@@ -54,10 +55,12 @@ def train(config: ExperimentConfig, folder: Path, *, overwrite: bool = False) ->
                 state = _initial_state(parts, warm_started(parts, source), optimizer, stream, objective.needs)
             else:
                 state = _restore(checkpointer, last, parts, optimizer, objective.needs)
-            clock = _Clock(before=state.seconds)
+            clock = _Clock(started - state.seconds)
             with Recorder(
                 run, total_steps=config.train.steps, after_step=None if last is None else state.step
             ) as recorder:
+                if run.version_changes:
+                    recorder.note(f"resumed under other versions ({'; '.join(run.version_changes)})")
                 trainer = Trainer(
                     policy=parts.policy,
                     objective=objective,
@@ -180,10 +183,10 @@ def _summarise(config: ExperimentConfig, state: TrainState, seconds: float) -> S
 
 
 class _Clock:
-    """Seconds of this run, those before a resumption included."""
+    """Seconds of this run since it was started, those before a resumption included."""
 
-    def __init__(self, before: float) -> None:
-        self._start = time.monotonic() - before
+    def __init__(self, start: float) -> None:
+        self._start = start
 
     def seconds(self) -> float:
         return time.monotonic() - self._start

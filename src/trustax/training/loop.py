@@ -4,6 +4,7 @@ The order inside a step is part of what is reproducible. Do not change it withou
 """
 
 import dataclasses
+import inspect
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -25,7 +26,7 @@ from trustax.training.gradients import Batch, take_prompts
 from trustax.training.optimizer import learning_rate
 from trustax.training.state import Pending, TrainState
 from trustax.training.update import UpdateResult
-from trustax.types import Metric, Rollout, merge_metrics
+from trustax.types import Metric, Rollout, Verdict, merge_metrics
 
 
 class Recorder(Protocol):
@@ -146,8 +147,7 @@ def _collect(trainer: Trainer, state: TrainState) -> None:
     """Draw prompts, sample and judge completions, and add what the objective wants known before the first update."""
     examples = next(trainer.stream)
     rollout, completions = trainer.collector(state.params, examples, step=state.step, version=state.updates)
-    estimate = ADVANTAGES[trainer.objective.advantage]
-    advantages = estimate(rollout.rewards, rollout.group_id)
+    rollout, advantages = _advantages(trainer.objective.advantage, rollout)
     needs = trainer.objective.needs
     state.pending = Pending(
         batch=Batch(
@@ -163,6 +163,17 @@ def _collect(trainer: Trainer, state: TrainState) -> None:
         rollout_metrics=rollout_metrics(rollout, completions),
         samples=sample_records(completions, np.asarray(advantages), trainer.collector.tokenizer),
     )
+
+
+def _advantages(estimator: str, rollout: Rollout) -> tuple[Rollout, jax.Array]:
+    """Estimate advantages. A completion whose grading failed is no wrong answer: it leaves baseline and loss."""
+    graded = (rollout.verdict != int(Verdict.TIMEOUT)) & (rollout.verdict != int(Verdict.ERROR))
+    estimate = ADVANTAGES[estimator]
+    lengths = {}
+    if "lengths" in inspect.signature(estimate).parameters:
+        lengths["lengths"] = rollout.token_mask.sum(axis=-1).astype(jnp.float32)
+    advantages = estimate(rollout.rewards, rollout.group_id, valid=graded, **lengths)
+    return rollout.replace(token_mask=rollout.token_mask & graded[:, None]), advantages
 
 
 @jax.jit(static_argnums=0)
