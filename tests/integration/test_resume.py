@@ -130,5 +130,8 @@ def test_a_finished_run_is_not_done_again(small_config, uninterrupted: Path) -> 
 
 def test_more_steps_go_on_from_the_end(small_config, tmp_path: Path) -> None:
     run.train(small_config(steps=2), tmp_path / "run")
+    with Checkpointer(tmp_path / "run" / "checkpoints") as checkpointer:
+        record = checkpointer.read_record(4)  # two minibatch updates a batch
+    assert record["step"] == 2 and record["stream"]["step"] == 2  # the next batch is b2, not b4
     run.train(small_config(steps=4), tmp_path / "run")
     assert run_files(tmp_path / "run")["metrics"].count('"train"') == 4
