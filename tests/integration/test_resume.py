@@ -44,7 +44,7 @@ def assert_equal_runs(one: Path, other: Path) -> None:
         np.testing.assert_array_equal(mine, theirs)
 
 
-@pytest.mark.parametrize("updates", [1, 5])
+@pytest.mark.parametrize("updates", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_crash_in_an_update(
     updates: int, small_config: Callable[..., ExperimentConfig], uninterrupted: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -64,7 +64,7 @@ def test_a_crash_in_an_update(
     assert_equal_runs(tmp_path / "run", uninterrupted)
 
 
-@pytest.mark.parametrize("poll", [1, 4, 6, 9])
+@pytest.mark.parametrize("poll", [4, 6, *(pytest.param(poll, marks=pytest.mark.slow) for poll in (1, 2, 9))])
 def test_a_stop_request_in_any_phase(
     poll: int, small_config: Callable[..., ExperimentConfig], uninterrupted: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -82,6 +82,7 @@ def test_a_stop_request_in_any_phase(
     assert_equal_runs(tmp_path / "run", uninterrupted)
 
 
+@pytest.mark.slow
 def test_stopping_at_every_opportunity(
     small_config: Callable[..., ExperimentConfig], uninterrupted: Path, tmp_path: Path, monkeypatch
 ) -> None:

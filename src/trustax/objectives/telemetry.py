@@ -56,7 +56,7 @@ def counters(stats: TokenStats, view: TokenView) -> dict[str, Metric]:
 
 
 def _has_duplicates(support: Support) -> Bool[Array, "*B T"]:
-    """Tokens with an id twice among the valid slots; one comparison a pair of slots, nothing of that size stored."""
+    """Tokens with an id twice among the valid slots; one comparison a pair of slots, (K+1)² a token."""
     width = support.ids.shape[-1]
     same = (support.ids[..., :, None] == support.ids[..., None, :]) & support.mask[..., :, None]
     same &= support.mask[..., None, :]

@@ -157,6 +157,7 @@ def test_what_stands_behind_the_end_of_a_row_changes_nothing(policy: Policy, par
         np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.slow
 def test_entropy_is_differentiable_only_where_asked(policy: Policy, params, rollout: Rollout) -> None:
     def mean_entropy(params, differentiable: frozenset[str]):
         found = score(policy, params, rollout, needs=frozenset({"entropy"}), differentiable=differentiable)

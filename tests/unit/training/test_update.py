@@ -46,7 +46,7 @@ def assert_trees_close(one, other, atol: float) -> None:
         np.testing.assert_allclose(np.asarray(mine), np.asarray(theirs), atol=atol, rtol=1e-4)
 
 
-@pytest.mark.parametrize("recipe", ["pdm_topk_kl", "grpo"])
+@pytest.mark.parametrize("recipe", ["pdm_topk_kl", pytest.param("grpo", marks=pytest.mark.slow)])
 def test_micro_batches_change_nothing(policy, params, batch: Batch, recipe: str) -> None:
     batch = dataclasses.replace(batch, log_anchor=batch.rollout.log_mu + 0.1, log_ref=batch.rollout.log_mu - 0.1)
     gradients = jax.jit(loss_gradients, static_argnums=0, static_argnames="micro_batches")
