@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from trustax.objectives.ratio import BEHAVIOR, LogRatio
@@ -40,11 +41,11 @@ def _clip(value: Float[Array, "*B T"], low: Leaf, high: Leaf) -> WeightReading:
 
 
 def _clip_problems(low: Leaf, high: Leaf) -> list[str]:
-    """A weight below 0 would turn the gradient round, and a lower end above the upper one is a constant."""
+    """A weight below 0 would turn the gradient round, a lower end above the upper one is a constant; −∞ is no floor."""
     found = outside("the cap on the weight", high, 0.0, INFINITY, "a cap is not negative")
-    return found or outside(
-        "the floor of the weight", low, 0.0, float(np.asarray(high)), "it lies between 0 and the cap"
-    )
+    if found or isinstance(low, Tracer) or isinstance(high, Tracer) or low == -INFINITY:
+        return found
+    return outside("the floor of the weight", low, 0.0, float(np.asarray(high)), "it lies between 0 and the cap")
 
 
 @pytree_dataclass
