@@ -24,6 +24,6 @@ def get_config() -> ExperimentConfig:
         objective=ObjectiveConfig(recipe="pdm_topk_kl"),
         supervised=SupervisedConfig(steps=300, batch_size=128, learning_rate=1e-3),
         optimizer=OptimizerConfig(learning_rate=2e-4, warmup_steps=5, clip_norm=1.0),
-        train=TrainConfig(steps=180, minibatches=4, checkpoint_every=60),
+        train=TrainConfig(steps=120, minibatches=4, checkpoint_every=60),
         evaluation=EvalConfig(prompts=128, samples=4),
     )
