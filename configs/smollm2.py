@@ -17,7 +17,7 @@ from trustax.training import OptimizerConfig, TrainConfig
 def get_config() -> ExperimentConfig:
     return ExperimentConfig(
         name="smollm2-sums",
-        policy=PolicyConfig(source=".cache/smollm2", remat=True),  # a third of the memory, no slower here
+        policy=PolicyConfig(source=".cache/smollm2", remat=True),  # less memory, no slower here
         data=DataConfig(
             source=ArithmeticConfig(operation="sum", digits=1),
             template="What is {prompt}? Reply with only the number.",
