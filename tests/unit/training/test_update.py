@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import compilations
 
 from trustax import objectives, policies
 from trustax.objectives.directions import UpdateAware
@@ -96,11 +97,16 @@ def test_the_learning_rate_warms_up_and_stays() -> None:
 def test_a_new_threshold_or_rate_does_not_recompile(policy, params, batch: Batch) -> None:
     optimizer = make_optimizer(OptimizerConfig())
     update = make_update(policy, optimizer, micro_batches=1)
+    counts = []
     for delta, rate in ((0.1, 1e-3), (0.2, 1e-4)):
         copy = jax.tree.map(jnp.copy, params)
+        state = init_optimizer(optimizer, copy)
         arguments = (objective(delta=delta), batch, jnp.int32(0), jnp.float32(rate), jnp.float32(1.0))
-        update(copy, init_optimizer(optimizer, copy), *arguments)
-    assert update._cache_size() == 1
+        with compilations() as count:
+            update(copy, state, *arguments)
+        counts.append(count())
+    assert counts[0] > 0
+    assert counts[1] == 0
 
 
 def update_aware(delta: float) -> objectives.Objective:
