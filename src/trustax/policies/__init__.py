@@ -7,7 +7,8 @@ from trustax.policies.config import (
     check_tokenizer_fits,
     tiny_config,
 )
-from trustax.policies.load import LoadedPolicy, load
+from trustax.policies.export import save
+from trustax.policies.load import LoadedPolicy, find, load
 from trustax.policies.policy import Policy, build
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "RopeConfig",
     "build",
     "check_tokenizer_fits",
+    "find",
     "load",
+    "save",
     "tiny_config",
 ]

@@ -46,6 +46,7 @@ class ArchitectureConfig:
     head_dim: int
     mlp_size: int
     context_length: int
+    num_experts: int = 0  # 0: one dense MLP a layer; otherwise mlp_size is that of one expert
     embedding_rows: int | None = None
     rope: RopeConfig = RopeConfig()
     local_rope: RopeConfig | None = None  # for layers with a window, where it differs (Gemma 3)

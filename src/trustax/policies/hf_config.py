@@ -44,12 +44,13 @@ REQUIRED = object()
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """How a ``model_type`` maps to the decoder's switches.
+    """How a ``model_type`` maps to the decoder's switches; ``architecture`` is its class in ``transformers``.
 
     ``fields`` are those beside ``COMMON``; their value is the default, ``REQUIRED`` where there is none. ``windows``
     gives one window per layer; ``None`` for a family without them. ``ignored`` are its own fields without influence.
     """
 
+    architecture: str
     activation_field: str = "hidden_act"
     switches: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -95,11 +96,14 @@ _GEMMA_SWITCHES = {"norm_plus_one": True, "post_norms": True, "scale_embeddings"
 _GEMMA_FIELDS = {"query_pre_attn_scalar": 256, "sliding_window": 4096, "layer_types": None}
 
 FAMILIES: dict[str, Family] = {
-    "llama": Family(),
-    "mistral": Family(fields={"sliding_window": 4096}, windows=_every_layer),
-    "qwen2": Family(switches={"qkv_bias": True}, fields=_QWEN_WINDOWS, windows=_qwen_layers),
-    "qwen3": Family(switches={"qk_norm": True}, fields=_QWEN_WINDOWS, windows=_qwen_layers, head_dim=128),
+    "llama": Family("LlamaForCausalLM"),
+    "mistral": Family("MistralForCausalLM", fields={"sliding_window": 4096}, windows=_every_layer),
+    "qwen2": Family("Qwen2ForCausalLM", switches={"qkv_bias": True}, fields=_QWEN_WINDOWS, windows=_qwen_layers),
+    "qwen3": Family(
+        "Qwen3ForCausalLM", switches={"qk_norm": True}, fields=_QWEN_WINDOWS, windows=_qwen_layers, head_dim=128
+    ),
     "gemma2": Family(
+        "Gemma2ForCausalLM",
         activation_field="hidden_activation",
         switches=_GEMMA_SWITCHES,
         fields=_GEMMA_FIELDS | {"final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0},
@@ -109,6 +113,7 @@ FAMILIES: dict[str, Family] = {
         windows=_gemma2_layers,
     ),
     "gemma3_text": Family(
+        "Gemma3ForCausalLM",
         activation_field="hidden_activation",
         switches=_GEMMA_SWITCHES | {"qk_norm": True},
         fields=_GEMMA_FIELDS

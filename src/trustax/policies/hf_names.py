@@ -3,14 +3,17 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from trustax.policies.config import ArchitectureConfig
 
 
 class Tensor(NamedTuple):
-    """One leaf of the parameter tree. ``{}`` in a file's name stands for the layer; such leaves are stacked.
+    """One leaf of the parameter tree. ``{}`` in a file's name stands for the layer, a second one for the expert.
 
-    ``transpose`` says that files hold ``[outputs, inputs]`` and the tree ``[inputs, outputs]``. ``permuted_heads``
-    says that GGUF files of the Llama architecture interleave the two rotary halves of each head.
+    Such leaves are stacked: files hold one tensor for each layer and expert. ``transpose`` says that files hold
+    ``[outputs, inputs]`` and the tree ``[inputs, outputs]``. ``permuted_heads`` says that GGUF files of the Llama
+    architecture interleave the two rotary halves of each head.
     """
 
     path: tuple[str, ...]
@@ -21,10 +24,9 @@ class Tensor(NamedTuple):
     when: Callable[[ArchitectureConfig], bool] = lambda config: True
     permuted_heads: Callable[[ArchitectureConfig], int] | None = None
 
-    @property
-    def stacked(self) -> bool:
-        """Whether files hold one tensor per layer."""
-        return "{}" in self.hf
+    def stack(self, config: ArchitectureConfig) -> tuple[int, ...]:
+        """The leading axes of the leaf along which files hold one tensor each."""
+        return (config.num_layers, config.num_experts)[: self.hf.count("{}")]
 
     def file_shape(self, config: ArchitectureConfig) -> tuple[int, ...]:
         """The shape of one tensor in a file."""
@@ -33,7 +35,11 @@ class Tensor(NamedTuple):
 
     def tree_shape(self, config: ArchitectureConfig) -> tuple[int, ...]:
         """The shape of the leaf in the tree."""
-        return (config.num_layers, *self.shape(config)) if self.stacked else self.shape(config)
+        return (*self.stack(config), *self.shape(config))
+
+    def files(self, config: ArchitectureConfig, template: str) -> dict[tuple[int, ...], str]:
+        """The names of its tensors in files, by their place in the stack; ``template`` is ``hf`` or ``gguf``."""
+        return {index: template.format(*index) for index in np.ndindex(self.stack(config))}
 
 
 def _model(c: ArchitectureConfig) -> tuple[int, ...]:
