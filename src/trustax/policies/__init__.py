@@ -10,6 +10,7 @@ from trustax.policies.config import (
 from trustax.policies.export import save
 from trustax.policies.load import LoadedPolicy, find, load
 from trustax.policies.policy import Policy, build
+from trustax.policies.presets import preset
 
 __all__ = [
     "ArchitectureConfig",
@@ -21,6 +22,7 @@ __all__ = [
     "check_tokenizer_fits",
     "find",
     "load",
+    "preset",
     "save",
     "tiny_config",
 ]
