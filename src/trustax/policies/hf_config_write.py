@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from trustax.policies.config import ArchitectureConfig, RopeConfig
-from trustax.policies.hf_config import ACTIVATIONS, FAMILIES, FULL, ROPE_FIELDS, SIZES, SLIDING, Family, Json, from_hf
+from trustax.policies.hf_config import ACTIVATIONS, EXPERTS, FAMILIES, FULL, ROPE_FIELDS, SIZES, SLIDING, Family, Json, from_hf
 
 
 def to_hf(config: ArchitectureConfig) -> Json:
@@ -50,6 +50,7 @@ def _fields(model_type: str, family: Family, config: ArchitectureConfig) -> Json
         "final_logit_softcapping": config.logit_soft_cap,
         "attn_logit_softcapping": config.attention_soft_cap,
     }
+    own |= {theirs: getattr(config, ours) for theirs, ours in EXPERTS.items()}
     if not config.layer_windows:
         own["layer_types"] = [FULL] * config.num_layers
     if config.attention_scale is not None:

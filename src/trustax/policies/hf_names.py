@@ -62,6 +62,18 @@ def _mlp(c: ArchitectureConfig) -> tuple[int, ...]:
     return (c.mlp_size,)
 
 
+def _experts(c: ArchitectureConfig) -> tuple[int, ...]:
+    return (c.num_experts,)
+
+
+def _dense(c: ArchitectureConfig) -> bool:
+    return c.num_experts == 0
+
+
+def _sparse(c: ArchitectureConfig) -> bool:
+    return c.num_experts > 0
+
+
 def _table(c: ArchitectureConfig) -> tuple[int, ...]:
     return (c.rows, c.hidden_size)
 
@@ -108,9 +120,13 @@ TENSORS: tuple[Tensor, ...] = (
         "mlp_norm.scale", "post_attention_layernorm.weight", "ffn_norm.weight", _model,
         when=lambda c: not c.post_norms,
     ),
-    _layer("mlp.gate.kernel", "mlp.gate_proj.weight", "ffn_gate.weight", _model, _mlp),
-    _layer("mlp.up.kernel", "mlp.up_proj.weight", "ffn_up.weight", _model, _mlp),
-    _layer("mlp.down.kernel", "mlp.down_proj.weight", "ffn_down.weight", _mlp, _model),
+    _layer("mlp.gate.kernel", "mlp.gate_proj.weight", "ffn_gate.weight", _model, _mlp, when=_dense),
+    _layer("mlp.up.kernel", "mlp.up_proj.weight", "ffn_up.weight", _model, _mlp, when=_dense),
+    _layer("mlp.down.kernel", "mlp.down_proj.weight", "ffn_down.weight", _mlp, _model, when=_dense),
+    _layer("mlp.router", "mlp.gate.weight", None, _model, _experts, when=_sparse),
+    _layer("mlp.gate", "mlp.experts.{}.gate_proj.weight", None, _model, _mlp, when=_sparse),
+    _layer("mlp.up", "mlp.experts.{}.up_proj.weight", None, _model, _mlp, when=_sparse),
+    _layer("mlp.down", "mlp.experts.{}.down_proj.weight", None, _mlp, _model, when=_sparse),
 )  # fmt: skip
 
 # Buffers that old checkpoints carry and that follow from the config.

@@ -68,11 +68,17 @@ PRESETS: dict[str, Json] = {
     ),
     "Qwen2.5-1.5B": _qwen2(28, 1536, 8960, (12, 2, 128), max_position_embeddings=131072, tie_word_embeddings=True),
     "Qwen2.5-7B": _qwen2(28, 3584, 18944, (28, 4, 128), max_position_embeddings=131072, vocab_size=152064),
-    "DeepSeek-R1-Distill-Qwen-1.5B": _qwen2(28, 1536, 8960, (12, 2, 128), max_position_embeddings=131072, rope_theta=1e4),
+    "DeepSeek-R1-Distill-Qwen-1.5B": _qwen2(
+        28, 1536, 8960, (12, 2, 128), max_position_embeddings=131072, rope_theta=1e4
+    ),
     "Qwen3-0.6B": _qwen3(28, 1024, 3072, (16, 8, 128), tie_word_embeddings=True, max_position_embeddings=40960),
     "Qwen3-1.7B-Base": _qwen3(28, 2048, 6144, (16, 8, 128), tie_word_embeddings=True),
     "Qwen3-4B-Base": _qwen3(36, 2560, 9728, (32, 8, 128), tie_word_embeddings=True),
     "Qwen3-8B-Base": _qwen3(36, 4096, 12288, (32, 8, 128)),
+    "Qwen3-30B-A3B-Base": _qwen3(
+        48, 2048, 6144, (32, 4, 128), model_type="qwen3_moe", num_experts=128, num_experts_per_tok=8,
+        moe_intermediate_size=768, norm_topk_prob=True,
+    ),
     "Llama-3.2-1B": _llama3(16, 2048, 8192, (32, 8, 64), 32.0, tie_word_embeddings=True),
     "Llama-3.2-3B": _llama3(28, 3072, 8192, (24, 8, 128), 32.0, tie_word_embeddings=True),
     "Llama-3.1-8B": _llama3(32, 4096, 14336, (32, 8, 128), 8.0),

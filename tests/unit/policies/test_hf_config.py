@@ -65,7 +65,7 @@ def test_gemma_layer_patterns_without_layer_types():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "qwen3_moe"}, "model_type 'qwen3_moe' is not implemented; known: gemma2"),
+        ({"model_type": "gpt_neox"}, "model_type 'gpt_neox' is not implemented; known: gemma2"),
         ({"rotary_dim": 4}, "unknown field rotary_dim = 4"),
         ({"quantization_config": {}}, "unknown field quantization_config"),
         ({"use_sliding_window": True}, "unknown field use_sliding_window"),  # not a field of this family

@@ -19,6 +19,7 @@ PUBLISHED = {
     "Qwen3-1.7B-Base": 1_720_574_976,
     "Qwen3-4B-Base": 4_022_468_096,
     "Qwen3-8B-Base": 8_190_735_360,
+    "Qwen3-30B-A3B-Base": 30_532_122_624,
     "Llama-3.2-1B": 1_235_814_400,
     "Llama-3.2-3B": 3_212_749_824,
     "Llama-3.1-8B": 8_030_261_248,
@@ -41,7 +42,7 @@ def test_parameters_are_as_many_as_published(name):
     assert sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params)) == PUBLISHED[name]
 
 
-@pytest.mark.parametrize("name", ["Qwen3-4B-Base", "gemma-3-4b-text"])
+@pytest.mark.parametrize("name", ["Qwen3-4B-Base", "Qwen3-30B-A3B-Base", "gemma-3-4b-text"])
 def test_a_full_size_model_runs_abstractly(name):
     policy = policies.build(policies.preset(name), dtype="bfloat16", remat=True)
     params = jax.eval_shape(policy.init, jax.random.key(0))
