@@ -43,12 +43,17 @@ def build_parts(config: ExperimentConfig) -> Parts:
     if params is None:
         params = jax.jit(policy.init)(jax.random.key(config.seed))
     rollout = config.rollout
+    if rollout.replay_routes and not architecture.num_experts:
+        raise ConfigError(
+            "rollout.replay_routes is for a mixture of experts, which this policy is not; set it to False"
+        )
     sampler = Sampler(
         policy,
         max_new_tokens=rollout.max_new_tokens,
         top_k=rollout.top_k,
         eos_ids=tokenizer.eos_ids,
         pad_id=tokenizer.pad_id,
+        record_routes=rollout.replay_routes,
     )
     collector = Collector(
         sampler=sampler,

@@ -236,7 +236,7 @@ def _renamed(raw: Json) -> Json:
 
 def _field_problems(raw: Json, family: Family, defaults: Json) -> list[str]:
     """Every field that is unknown, that has a value which is not implemented, that is missing, or malformed."""
-    neutral = NEUTRAL | family.neutral
+    neutral = {**NEUTRAL, **family.neutral}
     known = {*COMMON, *defaults, *neutral, *IGNORED, *family.ignored}
     problems = [f"unknown field {name} = {value!r}" for name, value in raw.items() if name not in known]
     problems += [
@@ -253,7 +253,9 @@ def _field_problems(raw: Json, family: Family, defaults: Json) -> list[str]:
     problems += [
         f"{name} must be a positive integer, got {raw[name]!r}"
         for name in whole
-        if name in raw and name not in family.ignored and not (_is_positive_int(raw[name]) or (raw[name] is None and name in optional))
+        if name in raw
+        and name not in family.ignored
+        and not (_is_positive_int(raw[name]) or (raw[name] is None and name in optional))
     ]
     problems += [
         f"{name} must be a number above 0, got {raw[name]!r}"

@@ -4,7 +4,18 @@ import dataclasses
 from typing import Any
 
 from trustax.policies.config import ArchitectureConfig, RopeConfig
-from trustax.policies.hf_config import ACTIVATIONS, EXPERTS, FAMILIES, FULL, ROPE_FIELDS, SIZES, SLIDING, Family, Json, from_hf
+from trustax.policies.hf_config import (
+    ACTIVATIONS,
+    EXPERTS,
+    FAMILIES,
+    FULL,
+    ROPE_FIELDS,
+    SIZES,
+    SLIDING,
+    Family,
+    Json,
+    from_hf,
+)
 
 
 def to_hf(config: ArchitectureConfig) -> Json:
