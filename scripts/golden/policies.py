@@ -4,7 +4,7 @@ This script has an environment of its own, which is not in pdm.lock because torc
 
     python3 -m venv torchvenv
     torchvenv/bin/pip install torch==2.13.0 transformers==5.24.0 gguf==0.19.0 accelerate
-    torchvenv/bin/python scripts/golden/policies.py tiny
+    torchvenv/bin/python scripts/golden/policies.py tiny                # or with the names of some
     torchvenv/bin/python scripts/golden/policies.py smollm2 .cache/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 
 ``tiny`` writes, for every architecture switch, a random model of two or three layers (config.json, safetensors in
@@ -28,6 +28,7 @@ from transformers import (
     MistralConfig,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
 
 GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden" / "policies"
@@ -72,6 +73,13 @@ TINY = {
         rope_parameters=LOCAL_AND_GLOBAL,
         layer_types=["sliding_attention", "sliding_attention", "full_attention"],
     ),
+    "qwen3_moe": Qwen3MoeConfig(
+        **SIZES, head_dim=12, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, norm_topk_prob=True
+    ),
+    "qwen3_moe_shares": Qwen3MoeConfig(  # whose shares do not sum to one
+        **SIZES | {"num_hidden_layers": 1}, head_dim=12, num_experts=5, num_experts_per_tok=3,
+        moe_intermediate_size=8, norm_topk_prob=False, tie_word_embeddings=True,
+    ),
 }  # fmt: skip
 SEQUENCES, LENGTH = 2, 24
 
@@ -90,9 +98,11 @@ def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
         parameter.data = values.to(torch.bfloat16).to(torch.float32)
 
 
-def make_tiny() -> None:
-    """Tiny random models of every family: weights, config, and logits at a few positions."""
-    for seed, (name, config) in enumerate(TINY.items()):
+def make_tiny(only: list[str]) -> None:
+    """Tiny random models of every family, or of ``only`` some: weights, config, and logits."""
+    for seed, (name, config) in enumerate(TINY.items()):  # add new ones at the end: a place is a seed
+        if only and name not in only:
+            continue
         generator = torch.Generator().manual_seed(seed)
         config._attn_implementation = "eager"  # the only one that applies attention's soft cap
         model = transformers.AutoModelForCausalLM.from_config(config).eval()
@@ -205,8 +215,8 @@ def pad(rows: list[list[int]]) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["tiny"]:
-        make_tiny()
+    if sys.argv[1:2] == ["tiny"]:
+        make_tiny(sys.argv[2:])
     elif len(sys.argv) == 3 and sys.argv[1] == "smollm2":
         make_smollm2(Path(sys.argv[2]))
     else:

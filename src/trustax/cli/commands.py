@@ -18,6 +18,7 @@ from trustax.errors import UserError
 from trustax.experiment import run
 from trustax.experiment.config import ExperimentConfig
 from trustax.experiment.config_files import load_config
+from trustax.experiment.convert import convert as run_conversion
 from trustax.experiment.overrides import apply_overrides
 from trustax.experiment.run_folder import default_folder
 from trustax.experiment.suggest import nearest
@@ -66,6 +67,12 @@ def evaluate(config_file: Path, overrides: Sequence[str], *, checkpoint: Path | 
     found = run.evaluate(config, checkpoint=_existing(checkpoint))
     print(f"sampled: {found.sampled:.1%}")
     print(f"greedy:  {found.greedy:.1%}")
+
+
+def convert(source: Path, folder: Path, *, dtype: str | None, shard_bytes: int) -> None:
+    """Write a policy as a Hugging Face folder, and say what is in it."""
+    files = run_conversion(source, folder, dtype=dtype, shard_bytes=shard_bytes)
+    print(f"{folder}: {', '.join(files)}")
 
 
 def score(

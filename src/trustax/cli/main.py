@@ -134,7 +134,33 @@ def _parser() -> argparse.ArgumentParser:
             "--checkpoint", type=Path, metavar="DIR", help="a run folder (default: the policy before training)"
         )
     _add_score(commands)
+    _add_convert(commands)
     return parser
+
+
+def _add_convert(commands: Any) -> None:
+    text = "Write a policy as a folder that transformers and vLLM open."
+    convert = commands.add_parser(
+        "convert",
+        help=text,
+        description=text,
+        usage="trustax convert IN OUT [options]",
+        epilog=(
+            "IN is a run folder (its last checkpoint), a Hugging Face folder, or a GGUF file. The tokenizer and\n"
+            "generation files of the policy's source are carried along.\n\n"
+            "example:\n  trustax convert runs/smollm2-sums-seed0 exported --dtype bfloat16"
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    convert.add_argument("source", metavar="IN", type=Path, help="where the policy is")
+    convert.add_argument("folder", metavar="OUT", type=Path, help="a folder that is absent or empty")
+    convert.add_argument(
+        "--dtype", metavar="NAME", help="float32, bfloat16 or float16 (default: as in the policy's source)"
+    )
+    convert.add_argument(
+        "--shard-mb", type=_at_least_one, default=5000, metavar="N", help="the most that a file holds (default: 5000)"
+    )
 
 
 def _add_score(commands: Any) -> None:
@@ -221,7 +247,15 @@ def _score(options: argparse.Namespace, overrides: list[str]) -> None:
     )
 
 
-_COMMANDS = {"train": _train, "sample": _sample, "eval": _evaluate, "score": _score}
+def _convert(options: argparse.Namespace, overrides: list[str]) -> None:
+    from trustax.cli import commands
+
+    if overrides:
+        raise UserError(f"unknown argument {overrides[0]}; trustax convert takes two places, IN and OUT")
+    commands.convert(options.source, options.folder, dtype=options.dtype, shard_bytes=options.shard_mb * 1_000_000)
+
+
+_COMMANDS = {"train": _train, "sample": _sample, "eval": _evaluate, "score": _score, "convert": _convert}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -35,7 +35,7 @@ class Parts:
 
 def build_parts(config: ExperimentConfig) -> Parts:
     """Load the policy and its tokenizer and join them with the verifier; parameters are those before any training."""
-    with _as_config_error():
+    with as_config_error():
         architecture, params, tokenizer = _load_policy(config)
         policy = policies.build(architecture, dtype=config.policy.dtype, remat=config.policy.remat)
         verifier = verifiers.build(config.verifier.name, **config.verifier.options)
@@ -43,12 +43,17 @@ def build_parts(config: ExperimentConfig) -> Parts:
     if params is None:
         params = jax.jit(policy.init)(jax.random.key(config.seed))
     rollout = config.rollout
+    if rollout.replay_routes and not architecture.num_experts:
+        raise ConfigError(
+            "rollout.replay_routes is for a mixture of experts, which this policy is not; set it to False"
+        )
     sampler = Sampler(
         policy,
         max_new_tokens=rollout.max_new_tokens,
         top_k=rollout.top_k,
         eos_ids=tokenizer.eos_ids,
         pad_id=tokenizer.pad_id,
+        record_routes=rollout.replay_routes,
     )
     collector = Collector(
         sampler=sampler,
@@ -66,7 +71,7 @@ def build_parts(config: ExperimentConfig) -> Parts:
 def load_split(parts: Parts, split: data.Split) -> Source:
     """The prompts of one split, each of which fits the rollout's length."""
     config = parts.config
-    with _as_config_error():
+    with as_config_error():
         source = data.load(config.data, split)
         return data.fit(source, config.data, parts.tokenizer, max_length=config.rollout.max_prompt_tokens)
 
@@ -74,7 +79,7 @@ def load_split(parts: Parts, split: data.Split) -> Source:
 def build_objective(config: ExperimentConfig) -> Objective:
     """The recipe with its hyperparameters, refused if this trainer cannot give it what it needs."""
     check_objective(config.objective, objectives.RECIPES)
-    with _as_config_error():
+    with as_config_error():
         recipe = objectives.RECIPES[config.objective.recipe]
         objective = objectives.build(recipe(**config.objective.hyperparameters))
         check_needs(objective)
@@ -129,7 +134,7 @@ def _load_policy(config: ExperimentConfig) -> tuple[policies.ArchitectureConfig,
     return loaded.config.with_vocab_size(tokenizer.vocab_size), loaded.params, tokenizer
 
 
-class _as_config_error:
+class as_config_error:
     """What the layers below refuse with ValueError or ImportError is the user's to mend: one line, exit code 2."""
 
     def __enter__(self) -> None:

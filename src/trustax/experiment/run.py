@@ -92,7 +92,7 @@ def sample(
 ) -> list[dict[str, Any]]:
     """Complete each prompt ``count`` times (the held-out ones if none are given); one record a completion."""
     parts = build_parts(config)
-    params = _params(parts, checkpoint)
+    params = trained_params(parts, checkpoint)
     if prompts is None:
         examples = held_out(parts)
     else:
@@ -108,7 +108,7 @@ def sample(
 def evaluate(config: ExperimentConfig, *, checkpoint: Path | None) -> Evaluation:
     """Accuracy on the held-out prompts, of a checkpoint or of the policy before training."""
     parts = build_parts(config)
-    found = _evaluate(parts, _params(parts, checkpoint), held_out(parts), lambda: True)
+    found = _evaluate(parts, trained_params(parts, checkpoint), held_out(parts), lambda: True)
     assert found is not None
     return found
 
@@ -151,7 +151,7 @@ def _save(checkpointer: Checkpointer, state: TrainState, clock: "_Clock") -> Non
         checkpointer.save(state.updates, *to_checkpoint(dataclasses.replace(state, seconds=clock.seconds())))
 
 
-def _params(parts: Parts, checkpoint: Path | None) -> Any:
+def trained_params(parts: Parts, checkpoint: Path | None) -> Any:
     """Parameters of a checkpoint (a run folder or its ``checkpoints``), or those before training."""
     if checkpoint is None:
         return warm_started(parts, load_split(parts, "train")) if parts.config.supervised.steps else parts.params

@@ -7,8 +7,10 @@ from trustax.policies.config import (
     check_tokenizer_fits,
     tiny_config,
 )
-from trustax.policies.load import LoadedPolicy, load
+from trustax.policies.export import save
+from trustax.policies.load import LoadedPolicy, find, load
 from trustax.policies.policy import Policy, build
+from trustax.policies.presets import preset
 
 __all__ = [
     "ArchitectureConfig",
@@ -18,6 +20,9 @@ __all__ = [
     "RopeConfig",
     "build",
     "check_tokenizer_fits",
+    "find",
     "load",
+    "preset",
+    "save",
     "tiny_config",
 ]

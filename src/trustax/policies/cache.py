@@ -10,14 +10,19 @@ from trustax.policies.policy import Policy
 
 
 def prefill(
-    policy: Policy, params: Any, prompt_tokens: Int[Array, "P Tp"], prompt_valid: Bool[Array, "P Tp"]
-) -> tuple[Float[Array, "P D"], Any]:
-    """Run prompts padded on the left: the hidden state that predicts the first completion token, and the cache."""
+    policy: Policy,
+    params: Any,
+    prompt_tokens: Int[Array, "P Tp"],
+    prompt_valid: Bool[Array, "P Tp"],
+    *,
+    routes: Int[Array, "P Tp layers K"] | None = None,
+) -> tuple[Float[Array, "P D"], Any, dict[str, Array]]:
+    """Run prompts padded on the left: the hidden state that predicts the first completion token, the cache, ``aux``."""
     count, length = prompt_tokens.shape
     positions = jnp.maximum(jnp.cumsum(prompt_valid, axis=-1, dtype=jnp.int32) - 1, 0)
     cache = policy.init_cache(count, length)
-    hidden, cache, _ = policy.apply(params, prompt_tokens, positions, prompt_valid, cache)
-    return hidden[:, -1], cache
+    hidden, cache, aux = policy.apply(params, prompt_tokens, positions, prompt_valid, cache, routes=routes)
+    return hidden[:, -1], cache, aux
 
 
 def fork_cache(cache: Any, rows: Int[Array, "B"], *, extra: int) -> Any:

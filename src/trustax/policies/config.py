@@ -61,6 +61,9 @@ class ArchitectureConfig:
     attention_soft_cap: float | None = None
     logit_soft_cap: float | None = None
     layer_windows: tuple[int | None, ...] = ()
+    num_experts: int = 0  # 0: one dense MLP a layer; otherwise mlp_size is that of one expert
+    experts_per_token: int = 0
+    normalize_routes: bool = True  # the chosen experts' shares sum to one
 
     def __post_init__(self) -> None:
         problems = [
@@ -89,6 +92,11 @@ class ArchitectureConfig:
             problems.append(f"a window must be at least 1 or None, got {self.layer_windows}")
         if self.activation not in get_args(Activation):
             problems.append(f"activation {self.activation!r} is not implemented; known: {get_args(Activation)}")
+        if not (0 < self.experts_per_token <= self.num_experts or self.num_experts == self.experts_per_token == 0):
+            problems.append(
+                f"experts_per_token must be 1 to num_experts ({self.num_experts}), and 0 without experts, "
+                f"got {self.experts_per_token}"
+            )
         if problems:
             raise ValueError("architecture: " + "; ".join(problems))
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from trustax.policies.attention import KeyValues, attend
 from trustax.policies.config import ArchitectureConfig
+from trustax.policies.experts import Experts, Routing
 from trustax.policies.rope import rope_tables, rotate
 from trustax.types import pytree_dataclass
 
@@ -42,11 +43,13 @@ class RMSNorm(nn.Module):
 
 @pytree_dataclass
 class Shared:
-    """What all layers have in common: rotations, and what a query may see (``cached_*`` is None without a cache).
+    """What all layers have in common: which new tokens are real, rotations, and what a query may see.
 
+    ``cached_*`` is None without a cache.
     ``*_distance`` counts the real tokens between query and slot; it is None where no layer has a window.
     """
 
+    valid: Bool[Array, "B L"]
     rope: tuple[Array, Array]
     local_rope: tuple[Array, Array] | None
     new_mask: Bool[Array, "B L L"]
@@ -125,8 +128,9 @@ class Block(nn.Module):
         x: Float[Array, "B L D"],
         cached: tuple[Array, Array] | None,
         window: Int[Array, ""] | None,
+        routes: Int[Array, "B L K"] | None,
         shared: Shared,
-    ) -> tuple[Float[Array, "B L D"], tuple[Array, Array] | None]:
+    ) -> tuple[Float[Array, "B L D"], tuple[tuple[Array, Array] | None, Routing | None]]:
         config = self.config
 
         def norm(name: str) -> RMSNorm:
@@ -136,9 +140,15 @@ class Block(nn.Module):
             norm("attention_norm")(x), cached, window, shared
         )
         x = x + (norm("attention_post_norm")(attended) if config.post_norms else attended)
-        transformed = MLP(config, self.dtype, name="mlp")(norm("mlp_norm")(x))
+        inputs, routing = norm("mlp_norm")(x), None
+        if config.num_experts:
+            activation, scale = ACTIVATIONS[config.activation], _residual_scale(config)
+            experts = Experts(config, self.dtype, activation, scale, name="mlp")
+            transformed, routing = experts(inputs, routes, shared.valid)
+        else:
+            transformed = MLP(config, self.dtype, name="mlp")(inputs)
         x = x + (norm("mlp_post_norm")(transformed) if config.post_norms else transformed)
-        return x, None if cached is None else keys_values
+        return x, (None if cached is None else keys_values, routing)
 
 
 class Decoder(nn.Module):
@@ -155,7 +165,8 @@ class Decoder(nn.Module):
         positions: Int[Array, "B L"],
         valid: Bool[Array, "B S"],
         cache: Cache | None,
-    ) -> tuple[Float[Array, "B L D"], Cache | None]:
+        routes: Int[Array, "B L layers K"] | None,
+    ) -> tuple[Float[Array, "B L D"], Cache | None, Routing | None]:
         config = self.config
         table = nn.with_logical_partitioning(nn.initializers.normal(0.02), ("vocab", "embed"))
         embedding = cast(Array, self.param("embedding", table, (config.rows, config.hidden_size), jnp.float32))
@@ -174,13 +185,16 @@ class Decoder(nn.Module):
             block,
             variable_axes={"params": 0},
             split_rngs={"params": True},
-            in_axes=cast(Any, (0, 0, nn.broadcast)),
+            in_axes=cast(Any, (0, 0, 0, nn.broadcast)),
             length=config.num_layers,
             metadata_params={nn.PARTITION_NAME: "layers"},
         )(config, self.dtype, name="layers")
-        x, new = layers(x, None if cache is None else (cache["k"], cache["v"]), windows, shared)
+        by_layer = None if routes is None else jnp.moveaxis(routes, 2, 0)
+        x, (new, routing) = layers(x, None if cache is None else (cache["k"], cache["v"]), windows, by_layer, shared)
         hidden = RMSNorm(config.norm_eps, config.norm_plus_one, name="final_norm")(x)
-        return hidden, None if cache is None else _written(cache, new)
+        if routing is not None:
+            routing = Routing(jnp.moveaxis(routing.ids, 0, 2), routing.load)
+        return hidden, None if cache is None else _written(cache, new), routing
 
 
 def dense(
@@ -225,6 +239,7 @@ def _shared(
         cached_distance = None if index is None else new[:, :, None] - ordinal[:, None, :]
     local = config.local_rope
     return Shared(
+        valid=new_valid,
         rope=rope_tables(config.rope, config.head_dim, positions),
         local_rope=None if local is None else rope_tables(local, config.head_dim, positions),
         new_mask=new_mask,

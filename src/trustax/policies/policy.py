@@ -27,9 +27,12 @@ class Apply(Protocol):
         valid: Bool[Array | np.ndarray, "B S"],
         cache: Cache | None,
         *,
-        routes: None = None,
+        routes: Int[Array | np.ndarray, "B L layers K"] | None = None,
     ) -> tuple[Float[Array, "B L D"], Cache | None, dict[str, Array]]:
         """Hidden states of ``tokens``, the cache with them added, and a dict of statistics (empty for a dense model).
+
+        With experts it holds ``routes``, which ones each token went to, and ``expert_load [layers, E]``, how many valid
+        tokens each one got. Given ``routes`` are replayed; where they are negative the router chooses.
 
         ``valid[b, s]`` says that slot s holds a real token, the new ones included. The new tokens take the slots from
         ``cache["index"]`` on; a query in slot i sees the valid slots up to i. Without a cache S = L. A query that
@@ -69,16 +72,18 @@ def build(config: ArchitectureConfig, *, dtype: str = "float32", remat: bool = F
 
     def boxed_init(key: Key[Array, ""]) -> Any:
         nothing = jnp.zeros((1, 1), jnp.int32)
-        return decoder.init(key, nothing, nothing, jnp.ones((1, 1), bool), None)["params"]
+        return decoder.init(key, nothing, nothing, jnp.ones((1, 1), bool), None, None)["params"]
 
     def init(key: Key[Array, ""]) -> Params:
         return nn.unbox(boxed_init(key))
 
     def apply(params, tokens, positions, valid, cache, *, routes=None) -> tuple[Array, Cache | None, dict[str, Array]]:
-        _check_shapes(tokens, positions, valid, cache, routes)
+        _check_shapes(config, tokens, positions, valid, cache, routes)
         inputs = (jnp.asarray(x) for x in (tokens, positions, valid))  # numpy arrays are welcome
-        hidden, cache = cast(Any, decoder.apply({"params": params}, *inputs, cache))
-        return hidden, cache, {}
+        replayed = None if routes is None else jnp.asarray(routes)
+        hidden, cache, routing = cast(Any, decoder.apply({"params": params}, *inputs, cache, replayed))
+        aux = {} if routing is None else {"routes": routing.ids, "expert_load": routing.load}
+        return hidden, cache, aux
 
     def head_weights(params: Params) -> Float[Array, "V D"]:
         return params["embedding" if config.tie_embeddings else "head"][: config.vocab_size]
@@ -101,10 +106,13 @@ def build(config: ArchitectureConfig, *, dtype: str = "float32", remat: bool = F
     return Policy(config, init, apply, head, head_weights, init_cache, logical_axes)
 
 
-def _check_shapes(tokens, positions, valid, cache, routes) -> None:
+def _check_shapes(config: ArchitectureConfig, tokens, positions, valid, cache, routes) -> None:
     problems = []
-    if routes is not None:
+    expected = (*tokens.shape, config.num_layers, config.experts_per_token)
+    if routes is not None and not config.num_experts:
         problems.append("routes were given, but this decoder has no experts")
+    elif routes is not None and routes.shape != expected:
+        problems.append(f"routes must be [batch, tokens, layers, experts a token] = {expected}, got {routes.shape}")
     if positions.shape != tokens.shape:
         problems.append(f"positions must have the shape of tokens, {tokens.shape}, got {positions.shape}")
     slots = tokens.shape[1] if cache is None else cache["k"].shape[2]

@@ -7,7 +7,10 @@ from trustax.typed import refuse, type_problems
 
 @dataclasses.dataclass(frozen=True)
 class RolloutConfig:
-    """``prompts_per_step`` prompts with ``group_size`` completions each; the ``top_k`` likeliest tokens are stored."""
+    """``prompts_per_step`` prompts with ``group_size`` completions each; the ``top_k`` likeliest tokens are stored.
+
+    ``replay_routes``: the experts that sampling chose are chosen again in training (R3).
+    """
 
     prompts_per_step: int = 8
     group_size: int = 8
@@ -15,6 +18,7 @@ class RolloutConfig:
     max_new_tokens: int = 12
     temperature: float = 1.0
     top_k: int = 20
+    replay_routes: bool = False
 
     def __post_init__(self) -> None:
         refuse(self, type_problems(self) or self._range_problems())

@@ -87,8 +87,11 @@ def score(
 
 
 def completion_hidden(policy: Policy, params: Any, rollout: Rollout) -> Float[Array, "B T D"]:
-    """Hidden states that predict each completion token: token 0 from the prompt's end, token t from token t − 1."""
-    first, cache = prefill(policy, params, rollout.prompt_tokens, rollout.prompt_valid)
+    """Hidden states that predict each completion token: token 0 from the prompt's end, token t from token t − 1.
+
+    Expert routes that the rollout holds are replayed, the prompt's too.
+    """
+    first, cache, _ = prefill(policy, params, rollout.prompt_tokens, rollout.prompt_valid, routes=rollout.prompt_routes)
     first = first[rollout.prompt_index][:, None]
     length = rollout.tokens.shape[1]
     if length == 1:
@@ -97,7 +100,8 @@ def completion_hidden(policy: Policy, params: Any, rollout: Rollout) -> Float[Ar
     prompt_valid = rollout.prompt_valid[rollout.prompt_index]
     positions = prompt_valid.sum(axis=-1, dtype=jnp.int32)[:, None] + jnp.arange(length - 1, dtype=jnp.int32)[None]
     valid = jnp.concatenate([prompt_valid, rollout.token_mask[:, :-1]], axis=1)
-    later, _, _ = policy.apply(params, rollout.tokens[:, :-1], positions, valid, cache)
+    routes = None if rollout.routes is None else rollout.routes[:, :-1]
+    later, _, _ = policy.apply(params, rollout.tokens[:, :-1], positions, valid, cache, routes=routes)
     return jnp.concatenate([first, later], axis=1)
 
 

@@ -125,8 +125,12 @@ def take_prompts(batch: Batch, part: int, parts: int) -> Batch:
         return jax.tree.map(lambda x: x[part * b : (part + 1) * b], tree)
 
     of_prompts = {
-        "prompt_tokens": rollout.prompt_tokens[part * p : (part + 1) * p],
-        "prompt_valid": rollout.prompt_valid[part * p : (part + 1) * p],
+        name: None if values is None else values[part * p : (part + 1) * p]
+        for name, values in (
+            ("prompt_tokens", rollout.prompt_tokens),
+            ("prompt_valid", rollout.prompt_valid),
+            ("prompt_routes", rollout.prompt_routes),
+        )
     }
     whole = {"transform": rollout.transform}
     fields = {field.name for field in dataclasses.fields(rollout)} - of_prompts.keys() - whole.keys()
