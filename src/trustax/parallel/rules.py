@@ -76,6 +76,29 @@ def batch_sharding(mesh: Mesh, shape: tuple[int, ...], *, tokens: int | None = N
     return NamedSharding(mesh, PartitionSpec(*spec))
 
 
+def shardings_like(tree: Any, parameters: Any, shardings: Any, mesh: Mesh) -> Any:
+    """Shardings for a tree that holds copies of the parameters' tree inside (an optimizer's moments).
+
+    A leaf whose path ends in a parameter's path, with its shape, lies where that parameter lies; the rest everywhere.
+    """
+    known = {
+        tuple(map(str, path)): (leaf.shape, sharding)
+        for (path, leaf), sharding in zip(
+            jax.tree_util.tree_flatten_with_path(parameters)[0], jax.tree.leaves(shardings), strict=True
+        )
+    }
+
+    def of_leaf(path: Any, leaf: Any) -> NamedSharding:
+        names = tuple(map(str, path))
+        for start in range(len(names)):
+            shape, sharding = known.get(names[start:], (None, None))
+            if sharding is not None and shape == leaf.shape:
+                return sharding
+        return replicated(mesh)
+
+    return jax.tree_util.tree_map_with_path(of_leaf, tree)
+
+
 def replicated(mesh: Mesh) -> NamedSharding:
     """The whole array on every device."""
     return NamedSharding(mesh, PartitionSpec())

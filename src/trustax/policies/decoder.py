@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
+from trustax.parallel.constrain import constrain
 from trustax.policies.attention import KeyValues, attend
 from trustax.policies.config import ArchitectureConfig
 from trustax.policies.experts import Experts, Routing
@@ -148,6 +149,7 @@ class Block(nn.Module):
         else:
             transformed = MLP(config, self.dtype, name="mlp")(inputs)
         x = x + (norm("mlp_post_norm")(transformed) if config.post_norms else transformed)
+        x = constrain(x, "rows", "tokens")
         return x, (None if cached is None else keys_values, routing)
 
 
@@ -172,11 +174,18 @@ class Decoder(nn.Module):
         embedding = cast(Array, self.param("embedding", table, (config.rows, config.hidden_size), jnp.float32))
         if not config.tie_embeddings:
             self.param("head", table, (config.rows, config.hidden_size), jnp.float32)
-        x = jnp.take(embedding, tokens, axis=0, mode="clip").astype(self.dtype)
+        x = constrain(jnp.take(embedding, tokens, axis=0, mode="clip").astype(self.dtype), "rows", "tokens")
         if config.scale_embeddings:
             x = x * jnp.asarray(config.hidden_size**0.5, self.dtype)
 
-        shared = _shared(config, positions, valid, None if cache is None else cache["index"])
+        old = None
+        if cache is not None:
+            # New tokens need slots of their own, so that those of the cache end before the last L. A single token
+            # looks at all the same: cutting it off would copy the cache at every step of a decode loop.
+            slots, length = valid.shape[1], tokens.shape[1]
+            seen = slots - length if length > 1 else slots
+            old = (cache["k"][:, :, :seen], cache["v"][:, :, :seen])
+        shared = _shared(config, positions, valid, None if cache is None else (cache["index"], seen))
         windows = None
         if any(window is not None for window in config.layer_windows):
             windows = jnp.asarray([NO_WINDOW if w is None else w for w in config.layer_windows], jnp.int32)
@@ -190,7 +199,7 @@ class Decoder(nn.Module):
             metadata_params={nn.PARTITION_NAME: "layers"},
         )(config, self.dtype, name="layers")
         by_layer = None if routes is None else jnp.moveaxis(routes, 2, 0)
-        x, (new, routing) = layers(x, None if cache is None else (cache["k"], cache["v"]), windows, by_layer, shared)
+        x, (new, routing) = layers(x, old, windows, by_layer, shared)
         hidden = RMSNorm(config.norm_eps, config.norm_plus_one, name="final_norm")(x)
         if routing is not None:
             routing = Routing(jnp.moveaxis(routing.ids, 0, 2), routing.load)
@@ -219,16 +228,22 @@ def _residual_scale(config: ArchitectureConfig) -> float:
 
 
 def _shared(
-    config: ArchitectureConfig, positions: Int[Array, "B L"], valid: Bool[Array, "B S"], index: Int[Array, ""] | None
+    config: ArchitectureConfig,
+    positions: Int[Array, "B L"],
+    valid: Bool[Array, "B S"],
+    cached: tuple[Int[Array, ""], int] | None,
 ) -> Shared:
-    """Rotations and masks. A query in slot i sees the valid slots up to i; slots before ``index`` are the cache's."""
-    length, slots = positions.shape[1], valid.shape[1]
+    """Rotations and masks. A query in slot i sees the valid slots up to i.
+
+    ``cached``: slots before an index are the cache's, of which a number stands before the queries' own slots.
+    """
+    length, (index, slots) = positions.shape[1], (None, 0) if cached is None else cached
     new_valid = valid if index is None else jax.lax.dynamic_slice_in_dim(valid, index, length, axis=1)
     causal = jnp.tril(jnp.ones((length, length), bool))
     new_mask = causal[None, :, :] & new_valid[:, None, :]
     cached_mask = None
     if index is not None:
-        in_cache = valid & (jnp.arange(slots) < index)[None, :]
+        in_cache = valid[:, :slots] & (jnp.arange(slots) < index)[None, :]
         cached_mask = jnp.broadcast_to(in_cache[:, None, :], (valid.shape[0], length, slots))
     new_distance = cached_distance = None
     if config.layer_windows:
@@ -236,7 +251,7 @@ def _shared(
         ordinal = jnp.cumsum(valid.astype(jnp.int32), axis=1)
         new = ordinal if index is None else jax.lax.dynamic_slice_in_dim(ordinal, index, length, axis=1)
         new_distance = new[:, :, None] - new[:, None, :]
-        cached_distance = None if index is None else new[:, :, None] - ordinal[:, None, :]
+        cached_distance = None if index is None else new[:, :, None] - ordinal[:, None, :slots]
     local = config.local_rope
     return Shared(
         valid=new_valid,

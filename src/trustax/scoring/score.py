@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 from trustax.ops.support import sampled_support
 from trustax.ops.tails import tail_statistics
 from trustax.ops.transforms import transform_logits
+from trustax.parallel.constrain import constrain, count_parts
 from trustax.policies.cache import fork_cache, prefill
 from trustax.policies.policy import Policy
 from trustax.types import Rollout, Support, TokenStats
@@ -44,7 +45,7 @@ def score(
       advantages: One number a sequence, broadcast to its tokens; NaN if left out.
       version: The policy version of ``params``, for ``policy_staleness``.
       differentiable: Which of ``needs`` carry a gradient; the others are detached.
-      chunk_tokens: How many tokens' logits exist at once.
+      chunk_tokens: How many tokens' logits exist at once on one device; at least one a row.
     """
     hidden = completion_hidden(policy, params, rollout)
     batch, length = rollout.tokens.shape
@@ -55,9 +56,7 @@ def score(
         logits = transform_logits(policy.head(params, hidden), rollout.transform)
         return _statistics(logits, ids, support, wanted, differentiable)
 
-    rows = (hidden, rollout.tokens, support)
-    flat = jax.tree.map(lambda x: x.reshape(batch * length, *x.shape[2:]), rows)
-    found = jax.tree.map(lambda x: x.reshape(batch, length, *x.shape[1:]), _in_chunks(from_logits, flat, chunk_tokens))
+    found = _in_chunks(from_logits, (hidden, rollout.tokens, support), chunk_tokens)
 
     if support is not None:
         support = dataclasses.replace(
@@ -96,13 +95,15 @@ def completion_hidden(policy: Policy, params: Any, rollout: Rollout) -> Float[Ar
     length = rollout.tokens.shape[1]
     if length == 1:
         return first
-    cache = fork_cache(cache, rollout.prompt_index, extra=length - 1)
+    # The last token predicts nothing; it comes along where only the whole length divides into shards.
+    steps = length - 1 if count_parts("tokens") == 1 else length
+    cache = fork_cache(cache, rollout.prompt_index, extra=steps)
     prompt_valid = rollout.prompt_valid[rollout.prompt_index]
-    positions = prompt_valid.sum(axis=-1, dtype=jnp.int32)[:, None] + jnp.arange(length - 1, dtype=jnp.int32)[None]
-    valid = jnp.concatenate([prompt_valid, rollout.token_mask[:, :-1]], axis=1)
-    routes = None if rollout.routes is None else rollout.routes[:, :-1]
-    later, _, _ = policy.apply(params, rollout.tokens[:, :-1], positions, valid, cache, routes=routes)
-    return jnp.concatenate([first, later], axis=1)
+    positions = prompt_valid.sum(axis=-1, dtype=jnp.int32)[:, None] + jnp.arange(steps, dtype=jnp.int32)[None]
+    valid = jnp.concatenate([prompt_valid, rollout.token_mask[:, :steps]], axis=1)
+    routes = None if rollout.routes is None else rollout.routes[:, :steps]
+    later, _, _ = policy.apply(params, rollout.tokens[:, :steps], positions, valid, cache, routes=routes)
+    return constrain(jnp.concatenate([first, later[:, : length - 1]], axis=1), "rows", "tokens")
 
 
 def rollout_support(rollout: Rollout) -> Support:
@@ -158,15 +159,37 @@ def _plain_entropy(logits: Float[Array, "C V"]) -> Float[Array, "C"]:
     return -jnp.sum(jnp.exp(log_probs) * jnp.where(absent, 0.0, log_probs), axis=-1)
 
 
-def _in_chunks(function: Callable[..., Any], rows: Any, size: int) -> Any:
-    """Map ``function`` over chunks of the leading axis, recomputing inside a chunk in the backward pass."""
-    count = jax.tree.leaves(rows)[0].shape[0]
-    if count <= size:
-        return jax.checkpoint(function)(*rows)
-    padding = -count % size
+def _in_chunks(function: Callable[..., Any], columns: Any, size: int) -> Any:
+    """Map ``function`` over chunks of the tokens of ``[B, T, …]``, recomputing inside a chunk in the backward pass.
 
-    def split(x: Array) -> Array:
-        return jnp.pad(x, [(0, padding)] + [(0, 0)] * (x.ndim - 1)).reshape(-1, size, *x.shape[1:])
+    A chunk takes a few tokens of *every* row, and of every shard of the token axis, so that each device has its share
+    of each chunk.
+    """
+    batch, length = jax.tree.leaves(columns)[0].shape[:2]
+    shards = count_parts("tokens") if length % count_parts("tokens") == 0 else 1
+    devices = count_parts("rows_and_tokens")
+    width = min(max(size * devices // (batch * shards), 1), length // shards)  # tokens of one row and shard in a chunk
+    if width == length:
+        split = lambda x: x.reshape(batch * length, *x.shape[2:])  # noqa: E731
+        found = jax.checkpoint(function)(*jax.tree.map(split, columns))
+        return jax.tree.map(lambda x: x.reshape(batch, length, *x.shape[1:]), found)
+    padding = -(length // shards) % width
 
-    found = jax.lax.map(jax.checkpoint(lambda chunk: function(*chunk)), jax.tree.map(split, rows))
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:count], found)
+    def chunks(x: Array) -> Array:
+        x = x.reshape(batch, shards, length // shards, *x.shape[2:])
+        x = jnp.pad(x, [(0, 0), (0, 0), (0, padding)] + [(0, 0)] * (x.ndim - 3))
+        x = x.reshape(batch, shards, -1, width, *x.shape[3:])
+        x = jnp.transpose(x, (2, 1, 0, 3, *range(4, x.ndim)))
+        return x.reshape(x.shape[0], shards * batch * width, *x.shape[4:])
+
+    def joined(x: Array) -> Array:
+        x = x.reshape(x.shape[0], shards, batch, width, *x.shape[2:])
+        x = jnp.transpose(x, (2, 1, 0, 3, *range(4, x.ndim)))
+        x = x.reshape(batch, shards, -1, *x.shape[4:])[:, :, : length // shards]
+        return x.reshape(batch, length, *x.shape[3:])
+
+    @jax.checkpoint
+    def chunk(inputs: Any) -> Any:
+        return function(*jax.tree.map(lambda x: constrain(x, "rows_and_tokens"), inputs))
+
+    return jax.tree.map(joined, jax.lax.map(chunk, jax.tree.map(chunks, columns)))
