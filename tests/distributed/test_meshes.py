@@ -1,23 +1,17 @@
 """One device and eight give the same update, whatever the axes; and so does the sampler."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from trustax import objectives, policies
-from trustax.parallel import MeshConfig, make_mesh, parameter_shardings
-from trustax.sampling.keys import sample_keys
-from trustax.sampling.sampler import Sampler
+from trustax.parallel import MeshConfig, make_mesh
 from trustax.testing.rollouts import random_rollout
 from trustax.training.config import OptimizerConfig
 from trustax.training.gradients import Batch, loss_gradients
 from trustax.training.optimizer import init_optimizer, make_optimizer
-from trustax.training.placement import check_groups, place_on
-from trustax.training.update import make_update
-from trustax.types import Transform
+from trustax.training.placement import place_on
 
 VOCAB = 32
 MESHES = [

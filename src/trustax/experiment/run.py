@@ -1,12 +1,14 @@
 """The jobs of the command line: train, sample, evaluate."""
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from trustax.analysis.plots import plot_run
 from trustax.checkpoint.checkpointer import Checkpointer
@@ -14,16 +16,26 @@ from trustax.data import Example, PromptStream
 from trustax.errors import ConfigError, RunInterrupted
 from trustax.evaluation.evaluate import Evaluation
 from trustax.evaluation.evaluate import evaluate as run_evaluation
-from trustax.experiment.assemble import Parts, build_objective, build_parts, held_out, load_split, warm_started
+from trustax.experiment.assemble import (
+    Parts,
+    as_config_error,
+    build_objective,
+    build_parts,
+    held_out,
+    load_split,
+    warm_started,
+)
 from trustax.experiment.config import ExperimentConfig
 from trustax.experiment.interrupts import Interrupts
 from trustax.experiment.recorder import Recorder
 from trustax.experiment.run_folder import RunFolder, versions
 from trustax.experiment.summary import Summary, read_summary
+from trustax.parallel import MeshConfig, make_mesh
 from trustax.rollouts.samples import sample_records
 from trustax.training.loop import Trainer
 from trustax.training.loop import train as run_training
 from trustax.training.optimizer import init_optimizer, make_optimizer
+from trustax.training.placement import Placement, place_on
 from trustax.training.state import TrainState, from_checkpoint, to_checkpoint
 from trustax.training.update import make_update
 from trustax.types import Transform
@@ -37,6 +49,11 @@ def train(config: ExperimentConfig, folder: Path, *, overwrite: bool = False) ->
       RunInterrupted: asked to stop; the state is saved and the same command goes on.
       RunError: the run failed; the last good checkpoint is untouched.
     """
+    with mesh_in_force(config.mesh) as mesh:
+        return _train(config, folder, mesh, overwrite=overwrite)
+
+
+def _train(config: ExperimentConfig, folder: Path, mesh: Mesh | None, *, overwrite: bool) -> Summary:
     started = time.monotonic()
     objective = build_objective(config)
     parts = build_parts(config)
@@ -51,10 +68,14 @@ def train(config: ExperimentConfig, folder: Path, *, overwrite: bool = False) ->
                     return finished
             stream = PromptStream(source, batch_size=config.rollout.prompts_per_step, seed=config.seed)
             optimizer = make_optimizer(config.optimizer)
+            placement = _placement(mesh, parts, optimizer)
             if last is None:
                 state = _initial_state(parts, warm_started(parts, source), optimizer, stream, objective.needs)
             else:
                 state = _restore(checkpointer, last, parts, optimizer, objective.needs)
+            if placement is not None:
+                state.params = jax.device_put(state.params, placement.params)
+                state.opt_state = jax.device_put(state.opt_state, placement.opt_state)
             clock = _Clock(started - state.seconds)
             with Recorder(
                 run, total_steps=config.train.steps, after_step=None if last is None else state.step
@@ -66,7 +87,9 @@ def train(config: ExperimentConfig, folder: Path, *, overwrite: bool = False) ->
                     objective=objective,
                     collector=parts.collector,
                     stream=stream,
-                    update=make_update(parts.policy, optimizer, micro_batches=config.train.micro_batches),
+                    update=make_update(
+                        parts.policy, optimizer, micro_batches=config.train.micro_batches, placement=placement
+                    ),
                     evaluate=lambda params, go_on: _evaluate(parts, params, examples, go_on),
                     config=config.train,
                     optimizer=config.optimizer,
@@ -124,6 +147,27 @@ def _evaluate(parts: Parts, params: Any, examples: list[Example], keep_going: Ca
         batch_prompts=parts.config.rollout.prompts_per_step,
         keep_going=keep_going,
     )
+
+
+@contextlib.contextmanager
+def mesh_in_force(config: MeshConfig) -> Iterator[Mesh | None]:
+    """The mesh that ``config`` asks for, known to all that is traced inside; None where it is one device."""
+    if config.devices == 1:
+        yield None
+        return
+    with as_config_error():
+        mesh = make_mesh(config)
+    with jax.set_mesh(mesh):
+        yield mesh
+
+
+def _placement(mesh: Mesh | None, parts: Parts, optimizer: Any) -> Placement | None:
+    if mesh is None:
+        return None
+    with as_config_error():
+        return place_on(
+            mesh, parts.policy, jax.eval_shape(lambda params: init_optimizer(optimizer, params), parts.params)
+        )
 
 
 def _initial_state(

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -38,7 +39,7 @@ class MeshConfig:
         return math.prod(size for _, size in self.sizes())
 
 
-def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
+def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
     """The mesh over ``devices`` (default: all there are), with axes that the compiler propagates by itself.
 
     Raises:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from trustax.scoring.score import FROM_LOGITS, FROM_ROLLOUT
 from trustax.training.divergence_rate import divergence_rate
 from trustax.training.gradients import FROM_BATCH, Fates, loss_gradients
 from trustax.training.optimizer import apply_update
+from trustax.training.placement import Placement
 from trustax.types import Metric
 
 
@@ -34,11 +35,16 @@ def check_needs(objective: Objective) -> None:
 
 
 def make_update(
-    policy: Policy, optimizer: optax.GradientTransformation, *, micro_batches: int
+    policy: Policy,
+    optimizer: optax.GradientTransformation,
+    *,
+    micro_batches: int,
+    placement: Placement | None = None,
 ) -> Callable[..., UpdateResult]:
     """Compile ``update(params, opt_state, objective, batch, version, rate, clip_norm)``.
 
-    Parameters and optimizer state are donated: whoever wants to keep the old ones copies them first.
+    Parameters and optimizer state are donated: whoever wants to keep the old ones copies them first. With a
+    ``placement`` they stay where it puts them, and it puts the batch beside them.
     """
 
     def update(params, opt_state, objective, batch, version, rate, clip_norm) -> UpdateResult:
@@ -67,4 +73,12 @@ def make_update(
         }
         return UpdateResult(new.params, new.opt_state, metrics, found.fates)
 
-    return jax.jit(update, donate_argnums=(0, 1))
+    if placement is None:
+        return jax.jit(update, donate_argnums=(0, 1))
+    out = UpdateResult(placement.params, placement.opt_state, cast(Any, None), cast(Any, None))
+    sharded = jax.jit(update, donate_argnums=(0, 1), out_shardings=out)
+
+    def placed(params, opt_state, objective, batch, *rest) -> UpdateResult:
+        return sharded(params, opt_state, objective, placement.batch(batch), *rest)
+
+    return placed
