@@ -27,6 +27,8 @@ def top_covariance(view: TokenView, share: Leaf, among: Bool[Array, "*B T"]) -> 
     value = covariance(view)
     share = jnp.asarray(share, view.dtype)
     count = jnp.maximum(jnp.floor(share * jnp.sum(view.valid).astype(view.dtype)), 1.0).astype(jnp.int32)
+    if value.size == 0:
+        return among
     ordered = jnp.sort(select(value, among, -jnp.inf).reshape(-1))
     bound = ordered[ordered.size - count]
     return among & (value >= bound) & (value > 0.0) & (share > 0.0)

@@ -15,7 +15,7 @@ from trustax.ops._arguments import (
     support_problems,
 )
 from trustax.ops._cells import Cells, full_cells, lumped_cells
-from trustax.ops._f_divergences import F_DIVERGENCES
+from trustax.ops._f_divergences import F_DIVERGENCES, at_most
 
 Token = Float[Array, "*B"]
 
@@ -66,4 +66,4 @@ def sum_cells(divergence: str, cells: Cells) -> Token:
     row = F_DIVERGENCES[divergence]
     contributions = row.cell(cells.log_pi, cells.log_mu)
     total = jnp.sum(jnp.where(cells.valid, contributions, jnp.zeros_like(contributions)), axis=-1)
-    return jnp.minimum(total, jnp.asarray(row.largest, total.dtype))
+    return at_most(total, row.largest)

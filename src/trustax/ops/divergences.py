@@ -21,7 +21,7 @@ from trustax.ops._arguments import (
     shape_problems,
 )
 from trustax.ops._cells import full_cells, smallest_log_mass
-from trustax.ops._f_divergences import F_DIVERGENCES, difference
+from trustax.ops._f_divergences import F_DIVERGENCES, at_most, difference, size
 from trustax.ops._further_divergences import (
     full_chi2,
     full_hellinger2,
@@ -83,7 +83,7 @@ def binary_tv(log_pi: TokenLike, log_mu: TokenLike) -> Token:
       0.15
     """
     log_pi, log_mu = _token_pair(log_pi, log_mu)
-    return jnp.minimum(jnp.abs(difference(log_pi, log_mu)), jnp.ones_like(log_pi))
+    return at_most(size(difference(log_pi, log_mu)), 1.0)
 
 
 def binary_kl(
@@ -162,7 +162,7 @@ def lumped_tv(
     Returns:
       D in [0, 1], [...].
 
-    Gradient: ½ sign(π_c − μ_c)·π_c on each valid slot and on the tail; exactly 0 on the others.
+    Gradient: ½ sign(π_c − μ_c)·π_c on each valid slot and on the tail, 0 on a tied cell; exactly 0 on the others.
 
     Edge cases: a tail left out is 1 − Σ_S, clipped at 0. An empty tail adds 0. No valid slot (a padding row) gives 0.
 
