@@ -77,6 +77,10 @@ def _mask_metrics(view: TokenView, fates: TokenFates) -> dict[str, Metric]:
         "mask/fraction_below": valid & (gap < 0),
         "mask/fraction_of_far": fates.far,
     }
+    # Where in its sequence a token stands: decile 1 holds the first tenth of the valid tokens.
+    length = view.per_sequence(view.length).astype(view.position.dtype)
+    decile = (10 * view.position - 1) // jnp.maximum(length, 1) + 1
+    parts |= {f"mask/fraction_decile_{n}": valid & (jnp.minimum(decile, 10) == n) for n in range(1, 11)}
     size = jnp.abs(a * fates.surrogate)
     return {name: _mean(dropped, where, dtype) for name, where in parts.items()} | {
         "mask/far": _mean(fates.far, valid, dtype),

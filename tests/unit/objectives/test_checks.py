@@ -169,7 +169,13 @@ def test_impossible_values_are_counted_inside_jit():
 @pytest.mark.parametrize(
     ("name", "hyperparameters", "words"),
     [
-        ("aspo", {"cap": -1.0}, "a cap is not negative"),
+        ("aspo", {"cap": -1.0}, "a cap is above 0"),
+        ("cispo", {"cap": 0.0}, "a cap is above 0"),
+        ("mini_rl", {"cap": float("nan")}, "a cap is above 0"),
+        ("ctpo", {"power": float("nan")}, "power = nan"),
+        ("cppo", {"ceiling": 0.5}, "ceiling = 0.5"),
+        ("cppo", {"scale": -1.0}, "scale = -1"),
+        ("clip_cov", {"cov_low": 9.0}, r"cov_high = 5 is outside \[9, inf\]"),
         ("cispo", {"low": 3.0, "cap": 1.0}, "between 0 and the cap"),
         ("cispo", {"low": -1.0}, "between 0 and the cap"),
         ("minpro", {"eps_low": 2.0}, "between 0 and the cap"),

@@ -11,6 +11,8 @@ from trustax.objectives.masks import ForSign, KeepAll, TrustRegion, WholeSequenc
 from trustax.objectives.proximity import BinaryTV
 from trustax.objectives.thresholds import ByAdvantageSign, Constant
 from trustax.objectives.view import view_of
+from trustax.ops.masked import masked_sum
+from trustax.ops.ratios import log_ratio
 from trustax.types import TokenStats
 
 # mu, pi, A
@@ -90,6 +92,28 @@ def test_a_stale_token_that_overflows_leaves_a_finite_loss():
     value, gradient = jax.value_and_grad(loss)(jnp.array([[0.0, -0.5]]))
     np.testing.assert_allclose(value, 0.25, rtol=1e-6)  # −(0 + 1·log π)/2 with log π = −.5
     np.testing.assert_array_equal(gradient, [[0.0, -0.5]])
+
+
+def test_the_surrogate_of_an_overflowing_dropped_token_is_the_others():
+    """A = [1, 1], log-ratio [900, 0], keep [0, 1]: −½ with gradient [0, −½]; inf·0 makes both NaN."""
+    log_mu, keep = jnp.array([-900.0, -0.5]), jnp.array([False, True])
+
+    def surrogate(log_pi):
+        ratio = jnp.exp(log_ratio(log_pi, log_mu, keep))
+        return masked_sum(-ratio, keep) / 2
+
+    def faulty(log_pi):
+        return jnp.sum(-jnp.exp(log_pi - log_mu) * keep.astype(jnp.float32)) / 2
+
+    log_pi = jnp.array([0.0, -0.5])
+    value, gradient = jax.value_and_grad(surrogate)(log_pi)
+    assert float(value) == -0.5 and gradient.tolist() == [0.0, -0.5]
+    assert np.isnan(faulty(log_pi)) and np.isnan(jax.grad(faulty)(log_pi)[0])
+    # The objective's loss has the same gradient: its mask drops the token itself.
+    stats = TokenStats(log_pi[None], log_mu[None], jnp.ones((1, 2)), jnp.ones((1, 2), bool))
+    objective = build(RECIPES["dppo_binary_tv"](aggregation="token_mean"))
+    found = jax.grad(lambda x: objective(stats.replace(log_pi=x)).loss)(stats.log_pi)
+    np.testing.assert_array_equal(found, gradient[None])
 
 
 def test_pdm_is_dppo_bit_for_bit_on_binary_divergences():
