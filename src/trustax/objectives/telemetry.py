@@ -8,7 +8,7 @@ Means and maxima merge exactly. Two do not: ``divergence/p95`` merges as the tok
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from trustax.objectives.checks import TOLERANCE
+from trustax.objectives.checks import TOLERANCE, mass_tolerance
 from trustax.objectives.directions import Direction
 from trustax.objectives.fates import TokenFates
 from trustax.objectives.spec import ObjectiveSpec
@@ -49,7 +49,9 @@ def counters(stats: TokenStats, view: TokenView) -> dict[str, Metric]:
     if view.support is not None:
         support = view.support
         masses = [jnp.sum(select(jnp.exp(log_p), support.mask), -1) for log_p in (support.log_mu, support.log_pi)]
-        heavy = (masses[0] > 1.0 + TOLERANCE) | (masses[1] > 1.0 + TOLERANCE)
+        assert stats.support is not None
+        most = 1.0 + mass_tolerance(stats.support.log_mu.dtype, stats.support.log_pi.dtype)
+        heavy = (masses[0] > most) | (masses[1] > most)
         found["tokens/mass_above_one"] = _count(view.valid & heavy, dtype)
         found["tokens/duplicate_ids"] = _count(view.valid & _has_duplicates(support), dtype)
     return found

@@ -62,9 +62,9 @@ def direction_certificate(
     dtype = inputs.log_pi.dtype
     margin = (1e-6 if dtype == jnp.float32 else 1e-12) if margin is None else margin
     cells = inputs.cells("kl")
-    known = local_and_head(cells, inputs.is_sampled())
+    inside = local_and_head(cells, inputs.is_sampled())
     lower, upper = tail_bracket(inputs, cells, tail_log_max_pi, margin)
-    proven = jnp.where(known + lower > margin, 1, jnp.where(known + upper < -margin, -1, 0)).astype(jnp.int32)
+    proven = jnp.where(inside + lower > margin, 1, jnp.where(inside + upper < -margin, -1, 0)).astype(jnp.int32)
     sampled_is_valid = jnp.any(inputs.is_sampled() & cells.valid, axis=-1)
     return jnp.where(sampled_is_valid, proven, 0)
 

@@ -6,9 +6,9 @@ fraction in [0, 1] for TV and Hellinger². All are ≥ 0, exactly 0 at π = μ, 
 
 Merging outcomes can only lose divergence: binary ≤ lumped ≤ full, as long as the sampled token has a slot of its own.
 In float32 this holds to rounding (1e-6 of max(D, 1)) with tails from the passes over the logits. A tail left out is
-known only where it is well above the rounding of 1 − Σ_S (from about 1e-5 on: then to 1e-5); below, KL(μ‖π) takes π_T as
-the smallest normal float and may exceed the full one, by at most 88 μ_T: rather too far than too near. A ``log_pi`` that
-was itself rounded to 0 does the same to ``binary_kl``.
+known only where it is well above the rounding of 1 − Σ_S (from about 1e-5 on: then to 1e-5); below, KL(μ‖π) takes π_T
+as the smallest normal float and may exceed the full one, by at most 88 μ_T: rather too far than too near. A
+``log_pi`` that was itself rounded to 0 does the same to ``binary_kl``.
 """
 
 from collections.abc import Callable
@@ -211,7 +211,8 @@ def lumped_kl(
     formula above, because Σ π_c stays 1.
 
     Edge cases: a tail left out is 1 − Σ_S, clipped at 0 and, inside the logarithm, at the smallest normal float; D may
-    then exceed the full KL by up to 88 μ_T in float32. μ_c = 0 adds 0; π_c = 0 < μ_c gives +inf, which counts as far. No valid slot gives 0.
+    then exceed the full KL by up to 88 μ_T in float32. μ_c = 0 adds 0; π_c = 0 < μ_c gives +inf, which counts as far.
+    No valid slot gives 0.
 
     Raises:
       ValueError: shapes that do not agree, a mask that is not boolean, a dtype that is not floating.

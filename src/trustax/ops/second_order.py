@@ -114,9 +114,7 @@ def predictive_curvature(
       >>> round(float(c), 6)  # two tokens: g = ±.5, h = 0
       0.25
     """
-    inputs = check_inputs(
-        log_pi_support, log_mu_support, support_mask, sampled_slot, divergence=divergence, **known
-    )
+    inputs = check_inputs(log_pi_support, log_mu_support, support_mask, sampled_slot, divergence=divergence, **known)
     (log_cube,) = as_floats(tail_log_sum_cube_pi=tail_log_sum_cube_pi)
     raise_problems(shape_problems(inputs.log_pi.shape[:-1], "log_pi_support", tail_log_sum_cube_pi=log_cube))
     cells = inputs.cells(divergence)

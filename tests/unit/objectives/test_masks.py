@@ -8,11 +8,12 @@ import pytest
 from trustax.objectives import RECIPES, ObjectiveSpec, build
 from trustax.objectives.directions import Always, NegativeAdvantage, RatioSign
 from trustax.objectives.masks import ForSign, KeepAll, TrustRegion, WholeSequence
-from trustax.objectives.proximity import BinaryTV
+from trustax.objectives.proximity import BinaryTV, LumpedDivergence, PredictedDivergence
 from trustax.objectives.thresholds import ByAdvantageSign, Constant
 from trustax.objectives.view import view_of
 from trustax.ops.masked import masked_sum
 from trustax.ops.ratios import log_ratio
+from trustax.testing.full_vocabulary import token_stats
 from trustax.types import TokenStats
 
 # mu, pi, A
@@ -114,6 +115,30 @@ def test_the_surrogate_of_an_overflowing_dropped_token_is_the_others():
     objective = build(RECIPES["dppo_binary_tv"](aggregation="token_mean"))
     found = jax.grad(lambda x: objective(stats.replace(log_pi=x)).loss)(stats.log_pi)
     np.testing.assert_array_equal(found, gradient[None])
+
+
+@pytest.mark.parametrize("kind", ["kl", "tv"])
+def test_the_predicted_divergence_is_that_after_the_step(kind):
+    """Over distributions with one tail token at most, where nothing is taken as even."""
+    rng = np.random.default_rng(2)
+    mu = rng.normal(size=(3, 40, 6))
+    pi, mu = (jax.nn.log_softmax(jnp.asarray(z, jnp.float32)) for z in (mu + 0.7 * rng.normal(size=mu.shape), mu))
+    y, a = jnp.asarray(rng.integers(0, 6, (3, 40))), jnp.asarray(rng.choice([-1.0, 1.0], (3, 40)), jnp.float32)
+    stats = token_stats(pi, mu, y, a, jnp.ones((3, 40), bool), top_k=5)
+    step = 0.05 * a * jnp.minimum(jnp.exp(stats.log_pi - stats.log_mu), 5.0)
+    moved = jax.nn.log_softmax(pi + step[..., None] * (jax.nn.one_hot(y, 6) - jnp.exp(pi)))
+    now, after = (
+        LumpedDivergence(kind)(view_of(token_stats(x, mu, y, a, stats.token_mask, top_k=5), frozenset()))
+        for x in (pi, moved)
+    )
+    found = PredictedDivergence(0.05, kind)(view_of(stats, frozenset()))
+    error, change = np.abs(found - after), np.abs(now - after)
+    assert np.quantile(error, 0.9) < 2e-4 and np.quantile(change, 0.9) > 5e-3
+
+    mask = TrustRegion(PredictedDivergence(0.05, kind), Constant(0.1), Always())
+    keep = build(ObjectiveSpec(mask=mask)).per_token(stats).keep
+    np.testing.assert_array_equal(keep, np.asarray(found) <= 0.1)
+    assert 0.1 < np.mean(keep) < 0.9
 
 
 def test_pdm_is_dppo_bit_for_bit_on_binary_divergences():

@@ -35,7 +35,7 @@ def second_difference(function, size=1e-3):
 
 
 def crosses(t, name, size, *, full):
-    """Whether TV has a kink within the step: a cell that is heavier than μ's before it and lighter after, or reverse."""
+    """Whether TV has a kink within the step: a cell that is heavier than μ's before and lighter after, or reverse."""
 
     def signs(s):
         pi, mu = oracles.step(t.pi, t.ids, s), t.mu
@@ -162,7 +162,9 @@ def test_extreme_masses_stay_finite(name):
     mask, slot = jnp.ones((3, 3), bool), jnp.array([0, 1, 1])
     for log_mu in (log_pi, log_pi[::-1], jnp.full((3, 3), -1.1)):
         tails = {n: jnp.full(3, -200.0) for n in ("tail_log_pi", "tail_log_mu", "tail_log_sum_sq_pi")}
-        found = curvature(log_pi, log_mu, mask, slot, divergence=name, tail_log_sum_cube_pi=jnp.full(3, -600.0), **tails)
+        found = curvature(
+            log_pi, log_mu, mask, slot, divergence=name, tail_log_sum_cube_pi=jnp.full(3, -600.0), **tails
+        )
         assert np.isfinite(found).all()
 
 
