@@ -66,7 +66,7 @@ def test_the_dropped_share_by_position_counts_valid_tokens():
     assert [(float(d.weight), float(d)) for d in deciles] == [(2, 0)] * 8 + [(2, 1)] * 2
 
 
-@pytest.mark.parametrize("length", [3, 23])
+@pytest.mark.parametrize("length", [3, 10])
 def test_every_valid_token_stands_in_one_decile(length):
     stats = TokenStats(*[jnp.full((1, length), -1.0)] * 3, jnp.ones((1, length), bool))
     seen = build(RECIPES["pg_is"]())(stats).metrics
