@@ -7,7 +7,14 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-from trustax.ops._arguments import as_floats, name_problems, raise_problems, shape_problems, support_problems
+from trustax.ops._arguments import (
+    above_zero,
+    as_floats,
+    name_problems,
+    raise_problems,
+    shape_problems,
+    support_problems,
+)
 from trustax.ops._cells import Cells, complement_mass, full_cells, lumped_cells, one_hot
 from trustax.ops._f_divergences import F_DIVERGENCES
 
@@ -108,6 +115,7 @@ def check_inputs(
     if tail == "uniform" and vocab_size is None:
         problems.append("tail='uniform' needs vocab_size, the number of real tokens: pass it, or choose another tail")
     raise_problems(problems)
+    raise_problems(above_zero(mask, log_pi_support=log_pi, log_mu_support=log_mu))
     # Directions decide masks; a mask has no gradient, and the kinks inside would make one NaN.
     detached = jax.lax.stop_gradient((log_pi, log_mu, mask, slot, sum_sq, tail_pi, tail_mu, tail_sum_sq))
     return LumpedInputs(*detached, vocab_size)
@@ -126,6 +134,7 @@ def check_full_inputs(
     if not jnp.issubdtype(ids.dtype, jnp.integer):
         problems.append(f"sampled_ids is {ids.dtype}, expected an integer dtype")
     raise_problems(problems)
+    raise_problems(above_zero(log_probs_pi=log_pi, log_probs_mu=log_mu))
     return full_cells(log_pi, log_mu), one_hot(jnp.clip(ids, 0, log_pi.shape[-1] - 1), log_pi.shape[-1])
 
 

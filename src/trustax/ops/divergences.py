@@ -1,8 +1,9 @@
 """Divergences D(μ, π) of two policies at one token: binary, lumped (a support and its tail), full vocabulary.
 
 ``*B`` is any leading shape, ``S`` the slots of a support (K + 1), ``V`` the vocabulary. μ is the behavior policy, π the
-training policy. All take natural log-probs, compute in float32 (float64 if any input is) and return nats, or a
-fraction in [0, 1] for TV and Hellinger². All are ≥ 0, exactly 0 at π = μ, and differentiable with finite gradients.
+training policy. All take natural log-probs (one above 0 is refused where it has a value, that is outside ``jit``),
+compute in float32 (float64 if any input is) and return nats, or a fraction in [0, 1] for TV and Hellinger². All are
+≥ 0, exactly 0 at π = μ, and differentiable with finite gradients.
 
 Merging outcomes can only lose divergence: binary ≤ lumped ≤ full, as long as the sampled token has a slot of its own.
 In float32 this holds to rounding (1e-6 of max(D, 1)) with tails from the passes over the logits. A tail left out is
@@ -20,6 +21,7 @@ from trustax.ops._arguments import (
     MaskLike,
     SlotsLike,
     TokenLike,
+    above_zero,
     as_floats,
     raise_problems,
     shape_problems,
@@ -136,6 +138,7 @@ def binary_kl(
     raise_problems(
         shape_problems(log_pi.shape, "log_pi", log_mu=log_mu, log_complement_pi=other_pi, log_complement_mu=other_mu)
     )
+    raise_problems(above_zero(log_pi=log_pi, log_mu=log_mu))
     other_pi = _log_one_minus_exp(log_pi) if other_pi is None else other_pi
     other_mu = _log_one_minus_exp(log_mu) if other_mu is None else other_mu
     cells = full_cells(jnp.stack([log_pi, other_pi], axis=-1), jnp.stack([log_mu, other_mu], axis=-1))
@@ -366,6 +369,7 @@ FULL: dict[str, Callable[[LogProbsLike, LogProbsLike], Token]] = {
 def _token_pair(log_pi: TokenLike, log_mu: TokenLike) -> tuple[Token, Token]:
     log_pi, log_mu = as_floats(log_pi=log_pi, log_mu=log_mu)
     raise_problems(shape_problems(log_pi.shape, "log_pi", log_mu=log_mu))
+    raise_problems(above_zero(log_pi=log_pi, log_mu=log_mu))
     return log_pi, log_mu
 
 

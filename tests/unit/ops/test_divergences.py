@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from trustax.ops import directions
 from trustax.ops import divergences as dv
 from trustax.ops._f_divergences import expm1_minus
 from trustax.ops.tails import tail_statistics
@@ -328,6 +329,24 @@ def test_all_problems_are_reported_at_once():
         binary_kl(jnp.zeros(2), jnp.zeros(3))
     with pytest.raises(ValueError, match="scalar"):
         dv.full_tv(jnp.zeros(()), jnp.zeros(()))
+
+
+def test_probabilities_in_the_place_of_log_probs_are_refused_with_their_index():
+    good, bad = jnp.log(jnp.array([[0.5, 0.3]])), jnp.array([[0.5, 0.3]])
+    mask, y = jnp.array([[True, True]]), jnp.array([0])
+    calls = [
+        (lambda: binary_tv.__wrapped__(good, bad), r"log_mu is 0.5 at \(0, 0\), expected a log-probability"),
+        (lambda: dv.binary_kl(bad, good), r"log_pi is 0.5 at \(0, 0\)"),
+        (lambda: dv.lumped_tv(good, bad.at[0, 0].set(-1), mask), r"log_mu_support is 0.3 at \(0, 1\)"),
+        (lambda: dv.full_kl(bad, good), "log_probs_pi is 0.5"),
+        (lambda: directions.predictive_direction(bad, good, mask, y, tail="none"), "log_pi_support is 0.5"),
+        (lambda: directions.predictive_direction_full(good, bad, y), "log_probs_mu is 0.5"),
+    ]
+    for call, words in calls:
+        with pytest.raises(ValueError, match=words):
+            call()
+    assert float(dv.lumped_tv(good, bad.at[0, 0].set(jnp.log(0.5)), jnp.array([[True, False]]))[0]) == 0
+    jax.eval_shape(dv.full_kl, bad, good)  # inside a trace nothing has a value
 
 
 def test_tables_hold_the_same_names():
