@@ -47,7 +47,7 @@ def _above_smallest(rewards: Array, same: Array) -> tuple[Array, Array]:
     equal them.
     """
     table = jnp.broadcast_to(rewards[None, :], same.shape)
-    smallest = jnp.min(select(table, same, jnp.inf), axis=-1)
+    smallest = jnp.min(select(table, same, jnp.inf), axis=-1, initial=jnp.inf)
     above = rewards - jnp.where(jnp.isfinite(smallest), smallest, rewards)
     return above, jnp.maximum(jnp.sum(same, axis=-1), 1).astype(rewards.dtype)
 
@@ -184,7 +184,7 @@ def _whiten(values: Array, valid: Array, lengths: Array | None, eps: float) -> A
     weights = select(jnp.ones_like(values) if lengths is None else lengths.astype(values.dtype), valid)
     total = jnp.sum(weights)
     safe_total = jnp.where(total > 0, total, jnp.ones_like(total))
-    smallest = jnp.min(select(values, valid, jnp.inf))
+    smallest = jnp.min(select(values, valid, jnp.inf), initial=jnp.inf)
     above = select(values - jnp.broadcast_to(smallest, values.shape), valid)
     centered = above - jnp.broadcast_to(jnp.sum(weights * above) / safe_total, values.shape)
     std = jnp.sqrt(jnp.sum(weights * jnp.square(centered)) / safe_total)
