@@ -20,6 +20,7 @@ from trustax.experiment.interrupts import Interrupts
 from trustax.experiment.recorder import Recorder
 from trustax.experiment.run_folder import RunFolder, versions
 from trustax.experiment.summary import Summary, read_summary
+from trustax.policies import Policy, join
 from trustax.rollouts.samples import sample_records
 from trustax.training.loop import Trainer
 from trustax.training.loop import train as run_training
@@ -71,7 +72,7 @@ def train(config: ExperimentConfig, folder: Path, *, overwrite: bool = False) ->
                     config=config.train,
                     optimizer=config.optimizer,
                     recorder=recorder,
-                    save=lambda state: _save(checkpointer, state, clock),
+                    save=lambda state: _save(checkpointer, parts.policy, state, clock),
                     stop_requested=interrupts.stop_requested,
                 )
                 try:
@@ -129,26 +130,32 @@ def _evaluate(parts: Parts, params: Any, examples: list[Example], keep_going: Ca
 def _initial_state(
     parts: Parts, params: Any, optimizer: Any, stream: PromptStream, needs: frozenset[str]
 ) -> TrainState:
-    reference = jax.tree.map(lambda x: x.copy(), params) if "log_ref" in needs else None
-    return TrainState(params, init_optimizer(optimizer, params), stream=stream.get_state(), reference=reference)
+    trained, _ = parts.policy.split(params)
+    reference = jax.tree.map(lambda x: x.copy(), trained) if "log_ref" in needs else None
+    return TrainState(params, init_optimizer(optimizer, trained), stream=stream.get_state(), reference=reference)
 
 
 def _restore(checkpointer: Checkpointer, step: int, parts: Parts, optimizer: Any, needs: frozenset[str]) -> TrainState:
-    params = jax.eval_shape(lambda x: x, parts.params)
+    trained, frozen = parts.policy.split(parts.params)
+    trained = jax.eval_shape(lambda x: x, trained)
     templates: dict[str, Any] = {
-        "params": params,
-        "opt_state": jax.eval_shape(lambda x: init_optimizer(optimizer, x), params),
+        "params": trained,
+        "opt_state": jax.eval_shape(lambda x: init_optimizer(optimizer, x), trained),
     }
     if "log_ref" in needs:
-        templates["reference"] = params
+        templates["reference"] = trained
     if checkpointer.read_record(step)["pending"] is not None:
         templates["pending"] = None
-    return from_checkpoint(*checkpointer.restore(step, templates))
+    state = from_checkpoint(*checkpointer.restore(step, templates))
+    return dataclasses.replace(state, params=join(state.params, frozen))
 
 
-def _save(checkpointer: Checkpointer, state: TrainState, clock: "_Clock") -> None:
+def _save(checkpointer: Checkpointer, policy: Policy, state: TrainState, clock: "_Clock") -> None:
+    """Save what is trained; what is frozen is read from the policy's source again."""
     if not checkpointer.has(state.updates):
-        checkpointer.save(state.updates, *to_checkpoint(dataclasses.replace(state, seconds=clock.seconds())))
+        trained, _ = policy.split(state.params)
+        state = dataclasses.replace(state, params=trained, seconds=clock.seconds())
+        checkpointer.save(state.updates, *to_checkpoint(state))
 
 
 def trained_params(parts: Parts, checkpoint: Path | None) -> Any:
@@ -160,9 +167,9 @@ def trained_params(parts: Parts, checkpoint: Path | None) -> Any:
         last = checkpointer.latest_step()
         if last is None:
             raise ConfigError(f"{checkpoint} holds no complete checkpoint")
-        template = jax.eval_shape(lambda x: x, parts.params)
-        arrays, _ = checkpointer.restore(last, {"params": template})
-    return arrays["params"]
+        trained, frozen = parts.policy.split(parts.params)
+        arrays, _ = checkpointer.restore(last, {"params": jax.eval_shape(lambda x: x, trained)})
+    return join(arrays["params"], frozen)
 
 
 def _summarise(config: ExperimentConfig, state: TrainState, seconds: float) -> Summary:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from trustax.objectives import Objective
-from trustax.policies.policy import Policy
+from trustax.policies import Policy, join
 from trustax.scoring.score import FROM_LOGITS, FROM_ROLLOUT, score
 from trustax.types import Metric, Rollout, TokenStats, merge_metrics, pytree_dataclass
 
@@ -72,12 +72,17 @@ def batch_stats(
 def loss_gradients(
     policy: Policy, params: Any, objective: Objective, batch: Batch, version: Int[Array, ""], *, micro_batches: int = 1
 ) -> Gradients:
-    """The gradient of ``objective``; the split into ``micro_batches`` changes nothing but memory.
+    """The gradient of ``objective`` with respect to what is trained of ``params``.
+
+    The split into ``micro_batches`` changes nothing but memory.
 
     Except for an objective with ``spec.batch_statistics``: its parts see one micro-batch, not the batch.
     """
 
-    def loss_sum(params: Any, part: Batch):
+    trained, frozen = policy.split(params)
+
+    def loss_sum(trained: Any, part: Batch):
+        params = join(trained, frozen)
         # Entropy is looked at, whether or not the objective asks for it; it then carries no gradient.
         needs = objective.needs | {"entropy"}
         stats = batch_stats(policy, params, part, version, needs=needs, differentiable=objective.differentiable)
@@ -85,7 +90,7 @@ def loss_gradients(
         return out.sum, (out.weight, out.metrics, Fates(fates.keep, fates.divergence))
 
     def gradients(part: Batch) -> Gradients:
-        (total, (weight, metrics, fates)), grads = jax.value_and_grad(loss_sum, has_aux=True)(params, part)
+        (total, (weight, metrics, fates)), grads = jax.value_and_grad(loss_sum, has_aux=True)(trained, part)
         return Gradients(total, weight, grads, metrics, fates)
 
     if micro_batches == 1:

@@ -16,7 +16,7 @@ import numpy as np
 from trustax.data.stream import PromptStream
 from trustax.errors import RunError, RunInterrupted
 from trustax.objectives import ADVANTAGES, Objective
-from trustax.policies.policy import Policy
+from trustax.policies import Policy, join
 from trustax.rollouts.collect import Collector
 from trustax.rollouts.metrics import rollout_metrics
 from trustax.rollouts.samples import sample_records
@@ -154,7 +154,7 @@ def _collect(trainer: Trainer, state: TrainState) -> None:
             rollout=rollout,
             advantages=advantages,
             log_anchor=_log_probs(trainer.policy, state.params, rollout) if "log_anchor" in needs else None,
-            log_ref=_log_probs(trainer.policy, state.reference, rollout) if "log_ref" in needs else None,
+            log_ref=_log_ref(trainer.policy, state, rollout) if "log_ref" in needs else None,
         ),
         stream_after=trainer.stream.get_state(),
         done=0,
@@ -174,6 +174,11 @@ def _advantages(estimator: str, rollout: Rollout) -> tuple[Rollout, jax.Array]:
         lengths["lengths"] = rollout.token_mask.sum(axis=-1).astype(jnp.float32)
     advantages = estimate(rollout.rewards, rollout.group_id, valid=graded, **lengths)
     return rollout.replace(token_mask=rollout.token_mask & graded[:, None]), advantages
+
+
+def _log_ref(policy: Policy, state: TrainState, rollout: Rollout) -> jax.Array:
+    """Log-probs under the reference, which holds what is trained and shares what is frozen."""
+    return _log_probs(policy, join(state.reference, policy.split(state.params)[1]), rollout)
 
 
 @jax.jit(static_argnums=0)

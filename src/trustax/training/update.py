@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from trustax.objectives import Objective
-from trustax.policies.policy import Policy
+from trustax.policies import Policy, join
 from trustax.scoring.score import FROM_LOGITS, FROM_ROLLOUT
 from trustax.training.divergence_rate import divergence_rate
 from trustax.training.gradients import FROM_BATCH, Fates, loss_gradients
@@ -38,7 +38,8 @@ def make_update(
 ) -> Callable[..., UpdateResult]:
     """Compile ``update(params, opt_state, objective, batch, version, rate, clip_norm)``.
 
-    Parameters and optimizer state are donated: whoever wants to keep the old ones copies them first.
+    Parameters and optimizer state are donated: whoever wants to keep the old ones copies them first. The optimizer's
+    state is of what is trained, ``policy.split(params)[0]``.
     """
 
     def update(params, opt_state, objective, batch, version, rate, clip_norm) -> UpdateResult:
@@ -58,13 +59,14 @@ def make_update(
             batch = dataclasses.replace(batch, divergence_rate=rates)
         found = loss_gradients(policy, params, objective, batch, version, micro_batches=micro_batches)
         loss, grads = found.mean()
-        new = apply_update(optimizer, grads, opt_state, params, rate=rate, clip_norm=clip_norm)
+        trained, frozen = policy.split(params)
+        new = apply_update(optimizer, grads, opt_state, trained, rate=rate, clip_norm=clip_norm)
         one = jnp.ones((), jnp.float32)
         metrics = found.metrics | {
             "update/loss": Metric(loss, one),
             "update/grad_norm": Metric(new.grad_norm, one),
             "update/learning_rate": Metric(rate, one),
         }
-        return UpdateResult(new.params, new.opt_state, metrics, found.fates)
+        return UpdateResult(join(new.params, frozen), new.opt_state, metrics, found.fates)
 
     return jax.jit(update, donate_argnums=(0, 1))
