@@ -100,7 +100,7 @@ def build_objective(config: ExperimentConfig) -> Objective:
     with as_config_error():
         recipe = objectives.RECIPES[config.objective.recipe]
         objective = objectives.build(recipe(**config.objective.hyperparameters))
-        check_needs(objective)
+        check_needs(objective, has_critic=config.policy.value_head != "none")
     if config.train.micro_batches > 1 and objective.spec.batch_statistics:
         raise ConfigError(
             f"{config.objective.recipe} reads statistics of the whole minibatch, which train.micro_batches = "

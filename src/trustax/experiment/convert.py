@@ -30,8 +30,8 @@ def convert(source: Path, folder: Path, *, dtype: str | None, shard_bytes: int, 
 
 def _from_run(run: Path, folder: Path, dtype: str | None, shard_bytes: int, adapter: bool) -> list[str]:
     try:
-        config = from_json(json.loads((run / "config.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
+        config = from_json(json.loads((run / "config.json").read_text(encoding="utf-8"))["config"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{run}: its config.json cannot be read ({error}); give the folder of a run") from error
     parts = build_parts(config)
     params = trained_params(parts, run)

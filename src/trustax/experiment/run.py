@@ -20,9 +20,9 @@ from trustax.experiment.interrupts import Interrupts
 from trustax.experiment.recorder import Recorder
 from trustax.experiment.run_folder import RunFolder, versions
 from trustax.experiment.summary import Summary, read_summary
-from trustax.policies import Policy, join
+from trustax.policies import Policy, join, without_critic
 from trustax.rollouts.samples import sample_records
-from trustax.training.loop import Trainer
+from trustax.training.loop import Trainer, reference_of
 from trustax.training.loop import train as run_training
 from trustax.training.optimizer import init_optimizer, make_optimizer
 from trustax.training.state import TrainState, from_checkpoint, to_checkpoint
@@ -67,7 +67,9 @@ def train(config: ExperimentConfig, folder: Path, *, overwrite: bool = False) ->
                     objective=objective,
                     collector=parts.collector,
                     stream=stream,
-                    update=make_update(parts.policy, optimizer, micro_batches=config.train.micro_batches),
+                    update=make_update(
+                        parts.policy, optimizer, micro_batches=config.train.micro_batches, critic=config.train.critic
+                    ),
                     evaluate=lambda params, go_on: _evaluate(parts, params, examples, go_on),
                     config=config.train,
                     optimizer=config.optimizer,
@@ -131,7 +133,7 @@ def _initial_state(
     parts: Parts, params: Any, optimizer: Any, stream: PromptStream, needs: frozenset[str]
 ) -> TrainState:
     trained, _ = parts.policy.split(params)
-    reference = jax.tree.map(lambda x: x.copy(), trained) if "log_ref" in needs else None
+    reference = reference_of(parts.policy, params) if "log_ref" in needs else None
     return TrainState(params, init_optimizer(optimizer, trained), stream=stream.get_state(), reference=reference)
 
 
@@ -143,7 +145,7 @@ def _restore(checkpointer: Checkpointer, step: int, parts: Parts, optimizer: Any
         "opt_state": jax.eval_shape(lambda x: init_optimizer(optimizer, x), trained),
     }
     if "log_ref" in needs:
-        templates["reference"] = trained
+        templates["reference"] = without_critic(trained)
     if checkpointer.read_record(step)["pending"] is not None:
         templates["pending"] = None
     state = from_checkpoint(*checkpointer.restore(step, templates))

@@ -8,6 +8,7 @@ from trustax.policies.config import (
     check_tokenizer_fits,
     tiny_config,
 )
+from trustax.policies.critic import without_critic
 from trustax.policies.export import save
 from trustax.policies.load import LoadedPolicy, find, load
 from trustax.policies.lora import join, merge
@@ -33,4 +34,5 @@ __all__ = [
     "save",
     "save_adapter",
     "tiny_config",
+    "without_critic",
 ]

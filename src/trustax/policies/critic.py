@@ -37,23 +37,25 @@ def _is_trained(path: tuple[str, ...]) -> bool:
     return is_adapter(path) or path[0] in (VALUE, TRUNK)
 
 
+def without_critic(params: Params) -> Params:
+    """The parameters that decide what is sampled."""
+    return {name: branch for name, branch in params.items() if name not in (VALUE, TRUNK)}
+
+
 def make_critic(config: ArchitectureConfig, *, adapters_only: bool, own_trunk: bool) -> Critic:
     """The critic of a policy of which everything, or only the adapters, is trained."""
-
-    def decoder(params: Params) -> Params:
-        return {name: branch for name, branch in params.items() if name not in (VALUE, TRUNK)}
 
     def trunk(params: Params) -> Params:
         if not own_trunk:
             return params
-        return join(params[TRUNK], split(decoder(params), adapters_only=adapters_only)[1])
+        return join(params[TRUNK], split(without_critic(params), adapters_only=adapters_only)[1])
 
     def read(params: Params, hidden: Float[Array, "*B D"]) -> Float[Array, "*B"]:
         head = params[VALUE]
         return jnp.einsum("...d,d->...", hidden.astype(jnp.float32), head["kernel"]) + head["bias"]
 
     def fresh(params: Params) -> Params:
-        plain = decoder(params)
+        plain = without_critic(params)
         start = plain | {VALUE: {"kernel": jnp.zeros(config.hidden_size), "bias": jnp.zeros(())}}
         if not own_trunk:
             return start

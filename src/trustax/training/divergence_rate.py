@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 from trustax.objectives import Objective
 from trustax.policies import Policy, join
 from trustax.scoring.score import FROM_LOGITS
+from trustax.training.config import CriticConfig
 from trustax.training.gradients import Batch, batch_stats, loss_gradients
 from trustax.training.optimizer import apply_update
 
@@ -31,6 +32,7 @@ def divergence_rate(
     rate: Float[Array, ""],
     clip_norm: Float[Array, ""],
     micro_batches: int = 1,
+    critic: CriticConfig | None = None,
 ) -> Float[Array, "B T"]:
     """The derivative of each token's divergence along the update of the *unmasked* objective; > 0 is outward.
 
@@ -38,7 +40,8 @@ def divergence_rate(
     variation) for this whole update: a first-order prediction of ``D_after − D_before``.
     """
     free = objective.unmasked()
-    _, grads = loss_gradients(policy, params, free, batch, version, micro_batches=micro_batches).mean()
+    found = loss_gradients(policy, params, free, batch, version, micro_batches=micro_batches, critic=critic)
+    _, grads = found.mean()
     trained, _ = policy.split(params)
     new = apply_update(optimizer, grads, opt_state, trained, rate=rate, clip_norm=clip_norm)
     tangent = jax.tree.map(jnp.subtract, new.params, trained)
