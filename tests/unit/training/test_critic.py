@@ -88,7 +88,7 @@ def test_one_weight_divides_both_losses_and_micro_batches_change_nothing(shared,
     np.testing.assert_array_equal(policy_only.of_sum["value"]["kernel"], np.zeros(16))
 
 
-@pytest.mark.parametrize("lora", [None, LORA], ids=["all", "adapters"])
+@pytest.mark.parametrize("lora", [pytest.param(None, marks=pytest.mark.slow), LORA], ids=["all", "adapters"])
 def test_a_trunk_of_its_own_leaves_the_policy_alone(rollout, lora):
     policy = policy_with("own", lora)
     params = jax.jit(policy.init)(jax.random.key(0))
@@ -104,6 +104,7 @@ def test_a_trunk_of_its_own_leaves_the_policy_alone(rollout, lora):
     assert jax.tree.structure(reference) == jax.tree.structure(of_policy)
 
 
+@pytest.mark.slow
 def test_the_critic_learns(shared, rollout):
     policy, params = shared
     optimizer = make_optimizer(OptimizerConfig())
@@ -120,7 +121,7 @@ def test_the_critic_learns(shared, rollout):
     assert losses[-1] < 0.3 * losses[0]
 
 
-def test_critic_and_objective_go_together_or_are_refused():
+def test_critic_and_objective_go_together_or_are_refused(rollout):
     gae, plain = (objectives.build(objectives.RECIPES["ppo_clip"](critic=critic)) for critic in (True, False))
     check_needs(gae, has_critic=True)
     check_needs(plain)
@@ -128,7 +129,7 @@ def test_critic_and_objective_go_together_or_are_refused():
         with pytest.raises(ValueError, match="do not go together"):
             check_needs(objective, has_critic=has_critic)
     with pytest.raises(ValueError, match="has no value head"):
-        token_values(policies.build(CONFIG), {}, None)
+        token_values(policies.build(CONFIG), {}, rollout)
     with pytest.raises(ValueError, match="needs denominator 'original'"):
         spec = gae.spec
         objectives.build(spec.replace(aggregation=dataclasses.replace(spec.aggregation, denominator="surviving")))
