@@ -69,9 +69,9 @@ def evaluate(config_file: Path, overrides: Sequence[str], *, checkpoint: Path | 
     print(f"greedy:  {found.greedy:.1%}")
 
 
-def convert(source: Path, folder: Path, *, dtype: str | None, shard_bytes: int) -> None:
-    """Write a policy as a Hugging Face folder, and say what is in it."""
-    files = run_conversion(source, folder, dtype=dtype, shard_bytes=shard_bytes)
+def convert(source: Path, folder: Path, *, dtype: str | None, shard_bytes: int, adapter: bool) -> None:
+    """Write a policy as a Hugging Face folder, or its adapters in PEFT's layout, and say what is in it."""
+    files = run_conversion(source, folder, dtype=dtype, shard_bytes=shard_bytes, adapter=adapter)
     print(f"{folder}: {', '.join(files)}")
 
 

@@ -156,6 +156,9 @@ def _add_convert(commands: Any) -> None:
     convert.add_argument("source", metavar="IN", type=Path, help="where the policy is")
     convert.add_argument("folder", metavar="OUT", type=Path, help="a folder that is absent or empty")
     convert.add_argument(
+        "--adapter", action="store_true", help="write a run's adapters alone, in PEFT's layout (default: merge them)"
+    )
+    convert.add_argument(
         "--dtype", metavar="NAME", help="float32, bfloat16 or float16 (default: as in the policy's source)"
     )
     convert.add_argument(
@@ -252,7 +255,10 @@ def _convert(options: argparse.Namespace, overrides: list[str]) -> None:
 
     if overrides:
         raise UserError(f"unknown argument {overrides[0]}; trustax convert takes two places, IN and OUT")
-    commands.convert(options.source, options.folder, dtype=options.dtype, shard_bytes=options.shard_mb * 1_000_000)
+    shard_bytes = options.shard_mb * 1_000_000
+    commands.convert(
+        options.source, options.folder, dtype=options.dtype, shard_bytes=shard_bytes, adapter=options.adapter
+    )
 
 
 _COMMANDS = {"train": _train, "sample": _sample, "eval": _evaluate, "score": _score, "convert": _convert}

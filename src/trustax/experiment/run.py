@@ -1,9 +1,8 @@
 """The jobs of the command line: train, sample, evaluate."""
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from trustax.evaluation.evaluate import Evaluation
 from trustax.evaluation.evaluate import evaluate as run_evaluation
 from trustax.experiment.assemble import (
     Parts,
-    as_config_error,
     build_objective,
     build_parts,
     held_out,
@@ -27,15 +25,15 @@ from trustax.experiment.assemble import (
 )
 from trustax.experiment.config import ExperimentConfig
 from trustax.experiment.interrupts import Interrupts
+from trustax.experiment.on_mesh import mesh_in_force, placement_of
 from trustax.experiment.recorder import Recorder
 from trustax.experiment.run_folder import RunFolder, versions
 from trustax.experiment.summary import Summary, read_summary
-from trustax.parallel import MeshConfig, make_mesh
+from trustax.policies import Policy, join, without_critic
 from trustax.rollouts.samples import sample_records
-from trustax.training.loop import Trainer
+from trustax.training.loop import Trainer, reference_of
 from trustax.training.loop import train as run_training
 from trustax.training.optimizer import init_optimizer, make_optimizer
-from trustax.training.placement import Placement, place_on
 from trustax.training.state import TrainState, from_checkpoint, to_checkpoint
 from trustax.training.update import make_update
 from trustax.types import Transform
@@ -68,14 +66,13 @@ def _train(config: ExperimentConfig, folder: Path, mesh: Mesh | None, *, overwri
                     return finished
             stream = PromptStream(source, batch_size=config.rollout.prompts_per_step, seed=config.seed)
             optimizer = make_optimizer(config.optimizer)
-            placement = _placement(mesh, parts, optimizer)
+            placement = placement_of(mesh, parts.policy, parts.params, optimizer)
             if last is None:
                 state = _initial_state(parts, warm_started(parts, source), optimizer, stream, objective.needs)
             else:
                 state = _restore(checkpointer, last, parts, optimizer, objective.needs)
             if placement is not None:
-                state.params = jax.device_put(state.params, placement.params)
-                state.opt_state = jax.device_put(state.opt_state, placement.opt_state)
+                state = placement.state(state)
             clock = _Clock(started - state.seconds)
             with Recorder(
                 run, total_steps=config.train.steps, after_step=None if last is None else state.step
@@ -88,13 +85,17 @@ def _train(config: ExperimentConfig, folder: Path, mesh: Mesh | None, *, overwri
                     collector=parts.collector,
                     stream=stream,
                     update=make_update(
-                        parts.policy, optimizer, micro_batches=config.train.micro_batches, placement=placement
+                        parts.policy,
+                        optimizer,
+                        micro_batches=config.train.micro_batches,
+                        critic=config.train.critic,
+                        placement=placement,
                     ),
                     evaluate=lambda params, go_on: _evaluate(parts, params, examples, go_on),
                     config=config.train,
                     optimizer=config.optimizer,
                     recorder=recorder,
-                    save=lambda state: _save(checkpointer, state, clock),
+                    save=lambda state: _save(checkpointer, parts.policy, state, clock),
                     stop_requested=interrupts.stop_requested,
                 )
                 try:
@@ -149,50 +150,35 @@ def _evaluate(parts: Parts, params: Any, examples: list[Example], keep_going: Ca
     )
 
 
-@contextlib.contextmanager
-def mesh_in_force(config: MeshConfig) -> Iterator[Mesh | None]:
-    """The mesh that ``config`` asks for, known to all that is traced inside; None where it is one device."""
-    if config.devices == 1:
-        yield None
-        return
-    with as_config_error():
-        mesh = make_mesh(config)
-    with jax.set_mesh(mesh):
-        yield mesh
-
-
-def _placement(mesh: Mesh | None, parts: Parts, optimizer: Any) -> Placement | None:
-    if mesh is None:
-        return None
-    with as_config_error():
-        return place_on(
-            mesh, parts.policy, jax.eval_shape(lambda params: init_optimizer(optimizer, params), parts.params)
-        )
-
-
 def _initial_state(
     parts: Parts, params: Any, optimizer: Any, stream: PromptStream, needs: frozenset[str]
 ) -> TrainState:
-    reference = jax.tree.map(lambda x: x.copy(), params) if "log_ref" in needs else None
-    return TrainState(params, init_optimizer(optimizer, params), stream=stream.get_state(), reference=reference)
+    trained, _ = parts.policy.split(params)
+    reference = reference_of(parts.policy, params) if "log_ref" in needs else None
+    return TrainState(params, init_optimizer(optimizer, trained), stream=stream.get_state(), reference=reference)
 
 
 def _restore(checkpointer: Checkpointer, step: int, parts: Parts, optimizer: Any, needs: frozenset[str]) -> TrainState:
-    params = jax.eval_shape(lambda x: x, parts.params)
+    trained, frozen = parts.policy.split(parts.params)
+    trained = jax.eval_shape(lambda x: x, trained)
     templates: dict[str, Any] = {
-        "params": params,
-        "opt_state": jax.eval_shape(lambda x: init_optimizer(optimizer, x), params),
+        "params": trained,
+        "opt_state": jax.eval_shape(lambda x: init_optimizer(optimizer, x), trained),
     }
     if "log_ref" in needs:
-        templates["reference"] = params
+        templates["reference"] = without_critic(trained)
     if checkpointer.read_record(step)["pending"] is not None:
         templates["pending"] = None
-    return from_checkpoint(*checkpointer.restore(step, templates))
+    state = from_checkpoint(*checkpointer.restore(step, templates))
+    return dataclasses.replace(state, params=join(state.params, frozen))
 
 
-def _save(checkpointer: Checkpointer, state: TrainState, clock: "_Clock") -> None:
+def _save(checkpointer: Checkpointer, policy: Policy, state: TrainState, clock: "_Clock") -> None:
+    """Save what is trained; what is frozen is read from the policy's source again."""
     if not checkpointer.has(state.updates):
-        checkpointer.save(state.updates, *to_checkpoint(dataclasses.replace(state, seconds=clock.seconds())))
+        trained, _ = policy.split(state.params)
+        state = dataclasses.replace(state, params=trained, seconds=clock.seconds())
+        checkpointer.save(state.updates, *to_checkpoint(state))
 
 
 def trained_params(parts: Parts, checkpoint: Path | None) -> Any:
@@ -204,9 +190,9 @@ def trained_params(parts: Parts, checkpoint: Path | None) -> Any:
         last = checkpointer.latest_step()
         if last is None:
             raise ConfigError(f"{checkpoint} holds no complete checkpoint")
-        template = jax.eval_shape(lambda x: x, parts.params)
-        arrays, _ = checkpointer.restore(last, {"params": template})
-    return arrays["params"]
+        trained, frozen = parts.policy.split(parts.params)
+        arrays, _ = checkpointer.restore(last, {"params": jax.eval_shape(lambda x: x, trained)})
+    return join(arrays["params"], frozen)
 
 
 def _summarise(config: ExperimentConfig, state: TrainState, seconds: float) -> Summary:

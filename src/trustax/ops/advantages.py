@@ -296,6 +296,9 @@ def dynamic_sampling_keep(rewards: Rewards, group_ids: GroupIds, *, valid: Valid
     return jnp.any(same & (centered != 0)[None, :], axis=-1)
 
 
+GAE = "gae"
+"""The name of ``gae`` as an objective's estimator: it needs a critic, and has a signature of its own."""
+
 ADVANTAGES: dict[str, Callable[..., Float[Array, " B"]]] = {
     "group_normalized": group_normalized,
     "group_centered": group_centered,

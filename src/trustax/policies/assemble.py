@@ -7,7 +7,7 @@ memory beyond the result is one block: a tensor of one layer, or a part of a lar
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -30,9 +30,12 @@ class Stored(NamedTuple):
 
 
 def check_names(
-    config: ArchitectureConfig, stored: Mapping[str, Stored], name_of: Callable[[Tensor], str | None]
+    config: ArchitectureConfig,
+    stored: Mapping[str, Stored],
+    name_of: Callable[[Tensor], str | None],
+    rows: Sequence[Tensor],
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Compare what the decoder needs with what the files hold.
+    """Compare the tensors that ``rows`` describe with what the files hold.
 
     Returns:
         One line for every missing, unused and mis-shaped tensor, and the names of tensors that are rightly ignored: a
@@ -40,7 +43,7 @@ def check_names(
     """
     expected = {
         name: tensor.file_shape(config)
-        for tensor in tensors(config)
+        for tensor in rows
         for name in tensor.files(config, _template(tensor, name_of)).values()
     }
     missing = [f"missing: {name} {list(shape)}" for name, shape in expected.items() if name not in stored]
@@ -62,9 +65,21 @@ def assemble(
     *,
     shardings: Any = None,
 ) -> dict[str, Any]:
-    """Read every tensor into a float32 tree, whose leaves are placed as ``shardings`` (a tree like it) says."""
+    """Read every parameter into a float32 tree, whose leaves are placed as ``shardings`` (a tree like it) says."""
+    return assemble_tensors(config, tensors(config), stored, name_of, shardings=shardings)
+
+
+def assemble_tensors(
+    config: ArchitectureConfig,
+    rows: Sequence[Tensor],
+    stored: Mapping[str, Stored],
+    name_of: Callable[[Tensor], str | None],
+    *,
+    shardings: Any = None,
+) -> dict[str, Any]:
+    """Read the tensors that ``rows`` describe into a tree."""
     tree: dict[str, Any] = {}
-    for tensor in tensors(config):
+    for tensor in rows:
         *branch, name = tensor.path
         sharding = None
         if shardings is not None:

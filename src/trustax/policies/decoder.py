@@ -13,8 +13,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from trustax.parallel.constrain import constrain
 from trustax.policies.attention import KeyValues, attend
-from trustax.policies.config import ArchitectureConfig
+from trustax.policies.config import ArchitectureConfig, LoraConfig
 from trustax.policies.experts import Experts, Routing
+from trustax.policies.lora import SUFFIX, Adapter, adapted
 from trustax.policies.rope import rope_tables, rotate
 from trustax.types import pytree_dataclass
 
@@ -64,6 +65,7 @@ class Attention(nn.Module):
 
     config: ArchitectureConfig
     dtype: jnp.dtype
+    lora: LoraConfig
 
     @nn.compact
     def __call__(
@@ -77,7 +79,8 @@ class Attention(nn.Module):
         batch, length, _ = x.shape
 
         def project(name: str, heads: int, axis: str) -> Float[Array, "B L Heads Hd"]:
-            y = dense(heads * config.head_dim, ("embed", axis), self.dtype, name=name, use_bias=config.qkv_bias)(x)
+            features, axes = heads * config.head_dim, ("embed", axis)
+            y = linear(x, features, axes, self, name=name, use_bias=config.qkv_bias)
             return y.reshape(batch, length, heads, config.head_dim)
 
         queries = project("query", config.num_heads, "heads")
@@ -98,8 +101,8 @@ class Attention(nn.Module):
         scale = config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale
         out = attend(queries, parts, scale=scale, soft_cap=config.attention_soft_cap)
         out = out.reshape(batch, length, config.num_heads * config.head_dim)
-        output = dense(config.hidden_size, ("heads", "embed"), self.dtype, name="output", scale=_residual_scale(config))
-        return output(out), (keys, values)
+        axes, scale = ("heads", "embed"), _residual_scale(config)
+        return linear(out, config.hidden_size, axes, self, name="output", scale=scale), (keys, values)
 
 
 class MLP(nn.Module):
@@ -107,14 +110,15 @@ class MLP(nn.Module):
 
     config: ArchitectureConfig
     dtype: jnp.dtype
+    lora: LoraConfig
 
     @nn.compact
     def __call__(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
         config = self.config
-        gate = dense(config.mlp_size, ("embed", "mlp"), self.dtype, name="gate")(x)
-        up = dense(config.mlp_size, ("embed", "mlp"), self.dtype, name="up")(x)
-        down = dense(config.hidden_size, ("mlp", "embed"), self.dtype, name="down", scale=_residual_scale(config))
-        return down(ACTIVATIONS[config.activation](gate) * up)
+        gate = linear(x, config.mlp_size, ("embed", "mlp"), self, name="gate")
+        up = linear(x, config.mlp_size, ("embed", "mlp"), self, name="up")
+        inner, scale = ACTIVATIONS[config.activation](gate) * up, _residual_scale(config)
+        return linear(inner, config.hidden_size, ("mlp", "embed"), self, name="down", scale=scale)
 
 
 class Block(nn.Module):
@@ -122,6 +126,7 @@ class Block(nn.Module):
 
     config: ArchitectureConfig
     dtype: jnp.dtype
+    lora: LoraConfig
 
     @nn.compact
     def __call__(
@@ -137,7 +142,7 @@ class Block(nn.Module):
         def norm(name: str) -> RMSNorm:
             return RMSNorm(config.norm_eps, config.norm_plus_one, name=name)
 
-        attended, keys_values = Attention(config, self.dtype, name="attention")(
+        attended, keys_values = Attention(config, self.dtype, self.lora, name="attention")(
             norm("attention_norm")(x), cached, window, shared
         )
         x = x + (norm("attention_post_norm")(attended) if config.post_norms else attended)
@@ -147,7 +152,7 @@ class Block(nn.Module):
             experts = Experts(config, self.dtype, activation, scale, name="mlp")
             transformed, routing = experts(inputs, routes, shared.valid)
         else:
-            transformed = MLP(config, self.dtype, name="mlp")(inputs)
+            transformed = MLP(config, self.dtype, self.lora, name="mlp")(inputs)
         x = x + (norm("mlp_post_norm")(transformed) if config.post_norms else transformed)
         x = constrain(x, "rows", "tokens")
         return x, (None if cached is None else keys_values, routing)
@@ -158,6 +163,7 @@ class Decoder(nn.Module):
 
     config: ArchitectureConfig
     dtype: jnp.dtype
+    lora: LoraConfig
     remat: bool
 
     @nn.compact
@@ -197,7 +203,7 @@ class Decoder(nn.Module):
             in_axes=cast(Any, (0, 0, 0, nn.broadcast)),
             length=config.num_layers,
             metadata_params={nn.PARTITION_NAME: "layers"},
-        )(config, self.dtype, name="layers")
+        )(config, self.dtype, self.lora, name="layers")
         by_layer = None if routes is None else jnp.moveaxis(routes, 2, 0)
         x, (new, routing) = layers(x, old, windows, by_layer, shared)
         hidden = RMSNorm(config.norm_eps, config.norm_plus_one, name="final_norm")(x)
@@ -206,20 +212,30 @@ class Decoder(nn.Module):
         return hidden, None if cache is None else _written(cache, new), routing
 
 
-def dense(
-    features: int, axes: tuple[str, str], dtype: jnp.dtype, *, name: str, use_bias: bool = False, scale: float = 1.0
-) -> nn.Dense:
-    """A linear map whose kernel starts with standard deviation √(scale / inputs)."""
+def linear(
+    x: Float[Array, "*B In"],
+    features: int,
+    axes: tuple[str, str],
+    module: Attention | MLP,
+    *,
+    name: str,
+    use_bias: bool = False,
+    scale: float = 1.0,
+) -> Float[Array, "*B Out"]:
+    """A linear map inside ``module``, and its adapter; the kernel starts with standard deviation √(scale / inputs)."""
     kernel = nn.initializers.variance_scaling(scale, "fan_in", "truncated_normal")
-    return nn.Dense(
+    y = nn.Dense(
         features,
         use_bias=use_bias,
-        dtype=dtype,
+        dtype=module.dtype,
         param_dtype=jnp.float32,
         kernel_init=nn.with_logical_partitioning(kernel, axes),
         bias_init=nn.with_logical_partitioning(nn.initializers.zeros_init(), axes[1:]),
         name=name,
-    )
+    )(x)
+    if name not in {tensor.path[-2] for tensor in adapted(module.config, module.lora).values()}:
+        return y
+    return y + Adapter(features, module.lora, axes, module.dtype, name=name + SUFFIX)(x)
 
 
 def _residual_scale(config: ArchitectureConfig) -> float:

@@ -1,10 +1,12 @@
 """``save``: from parameters to a Hugging Face folder that ``transformers`` and vLLM open."""
 
+import contextlib
+import functools
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -53,47 +55,63 @@ def save(
         raise ValueError(f"dtype must be one of {', '.join(DTYPE_NAMES)}, got {dtype!r}")
     if shard_bytes < 1:
         raise ValueError(f"a shard must hold at least 1 byte, got {shard_bytes}")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} is there already and not an empty folder; name another one")
     from_hf = source is not None and (source / "config.json").is_file()
     raw = json.loads((source / "config.json").read_text(encoding="utf-8")) if source and from_hf else to_hf(config)
-    content = _content(config, params, read_headers(source).tensors if source and from_hf else {}, dtype)
+    stored = read_headers(source).tensors if source and from_hf else {}
+    kept = DTYPES["F32"] if dtype is None else DTYPES[DTYPE_NAMES[dtype]]
+
+    def dtype_of(name: str) -> np.dtype:
+        return stored[name].dtype if dtype is None and name in stored else kept
+
+    content = tensors_to_write(config, tensors(config), params, dtype_of)
     kinds = {np.dtype(kind).name for kind in content.dtypes.values()}
     if len(kinds) == 1:
         raw["torch_dtype" if "torch_dtype" in raw else "dtype"] = kinds.pop()  # the older name is kept where it is used
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
+    with writing(folder) as temporary:
         write_safetensors(temporary, content, shard_bytes=shard_bytes)
         (temporary / "config.json").write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
         for name in CARRIED:
             if source is not None and (source / name).is_file():
                 shutil.copyfile(source / name, temporary / name)
-        temporary.replace(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return sorted(path.name for path in folder.iterdir())
 
 
-def _content(config: ArchitectureConfig, params: Mapping[str, Any], stored: Mapping, dtype: str | None) -> Tensors:
-    """Every tensor of the folder under its name there, cut from its leaf when it is asked for."""
+@contextlib.contextmanager
+def writing(folder: str | Path) -> Iterator[Path]:
+    """A temporary folder beside ``folder``, which takes its name once everything is in it."""
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} is there already and not an empty folder; name another one")
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        temporary.replace(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def tensors_to_write(
+    config: ArchitectureConfig,
+    rows: Sequence[Tensor],
+    params: Mapping[str, Any],
+    dtype_of: Callable[[str], np.dtype],
+) -> Tensors:
+    """The tensors that ``rows`` describe under their names in files, each cut from its leaf when it is asked for."""
     places: dict[str, tuple[Tensor, tuple[int, ...]]] = {
-        name: (tensor, place) for tensor in tensors(config) for place, name in tensor.files(config, tensor.hf).items()
+        name: (tensor, place) for tensor in rows for place, name in tensor.files(config, tensor.hf).items()
     }
-    kept = DTYPES["F32"] if dtype is None else DTYPES[DTYPE_NAMES[dtype]]
-    dtypes = {name: stored[name].dtype if dtype is None and name in stored else kept for name in places}
+    dtypes = {name: dtype_of(name) for name in places}
 
     def values(name: str) -> np.ndarray:
         tensor, place = places[name]
-        leaf: Any = params
-        for key in tensor.path:
-            leaf = leaf[key]
+        leaf = functools.reduce(lambda node, key: node[key], tensor.path, cast(Any, params))
         wide = np.asarray(leaf[place] if place else leaf)
         with np.errstate(over="ignore"):
-            cast = (wide.T if tensor.transpose else wide).astype(dtypes[name])
-        if np.any(np.isinf(cast)) and np.all(np.isfinite(wide)):
+            narrow = (wide.T if tensor.transpose else wide).astype(dtypes[name])
+        if np.any(np.isinf(narrow)) and np.all(np.isfinite(wide)):
             raise ValueError(f"{name}: {np.abs(wide).max():g} does not fit {dtypes[name]}; save as bfloat16 or float32")
-        return cast
+        return narrow
 
     return Tensors({name: tensor.file_shape(config) for name, (tensor, _) in places.items()}, dtypes, values)

@@ -9,7 +9,7 @@ from trustax.policies.assemble import assemble, check_names
 from trustax.policies.config import ArchitectureConfig
 from trustax.policies.gguf_io import export_tokenizer, gguf_name, read_gguf
 from trustax.policies.hf_config import read_hf_config
-from trustax.policies.hf_names import Tensor
+from trustax.policies.hf_names import Tensor, tensors
 from trustax.policies.safetensors_io import Contents, hf_name, read_headers
 
 log = logging.getLogger(__name__)
@@ -42,8 +42,8 @@ def load(source: str | Path, *, shardings: Callable[[ArchitectureConfig], Any] |
         config, contents = read_hf_config(path / "config.json"), read_headers(path)
         name_of, tokenizer = hf_name, path if (path / "tokenizer.json").exists() else None
     else:
-        config, tensors = read_gguf(path)
-        contents, name_of, tokenizer = Contents(tensors, [], frozenset()), gguf_name, None
+        config, stored = read_gguf(path)
+        contents, name_of, tokenizer = Contents(stored, [], frozenset()), gguf_name, None
     ignored = _check(config, contents, name_of, path)
     if path.is_file():
         tokenizer = _gguf_tokenizer(path)
@@ -73,15 +73,8 @@ def _check(
     config: ArchitectureConfig, contents: Contents, name_of: Callable[[Tensor], str | None], path: Path
 ) -> tuple[str, ...]:
     """Refuse a checkpoint with everything that is wrong with it; the names of what is rightly ignored."""
-    problems, ignored = check_names(config, contents.tensors, name_of)
-    told = [f"missing: {name} " for name in contents.damaged]
-    lost_header = "*" in contents.damaged  # whose tensors nobody knows: what is missing may be in it
-    problems = [
-        problem
-        for problem in problems
-        if not (problem.startswith(tuple(told)) or (lost_header and problem.startswith("missing: ")))
-    ]
-    problems = contents.problems + problems
+    found, ignored = check_names(config, contents.tensors, name_of, tensors(config))
+    problems = contents.all_problems(found)
     if problems:
         raise ValueError(
             f"{path}: the tensors do not fit the architecture in its config, or are not whole "

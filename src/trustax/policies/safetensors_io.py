@@ -37,6 +37,14 @@ class Contents(NamedTuple):
     problems: list[str]
     damaged: frozenset[str]
 
+    def all_problems(self, lines: list[str]) -> list[str]:
+        """Its own problems and ``check_names``'s ``lines``, without those that follow from a damaged file."""
+        told = tuple(f"missing: {name} " for name in self.damaged)
+        lost_header = "*" in self.damaged  # whose tensors nobody knows: whatever is missing may be in it
+        return self.problems + [
+            line for line in lines if not (line.startswith(told) or (lost_header and line.startswith("missing: ")))
+        ]
+
 
 def read_headers(folder: Path) -> Contents:
     """Every tensor of the folder's checkpoint, by name; nothing but headers is read yet.
@@ -44,7 +52,17 @@ def read_headers(folder: Path) -> Contents:
     Raises:
         ValueError: there is no checkpoint, or its index is none.
     """
-    shards, index = _shards(folder)
+    return _contents(folder, *_shards(folder))
+
+
+def read_file(folder: Path, name: str) -> Contents:
+    """The tensors of one file, of whatever name."""
+    if not (folder / name).is_file():
+        return Contents({}, [f"{name}: not there"], frozenset({"*"}))
+    return _contents(folder, [name], None)
+
+
+def _contents(folder: Path, shards: list[str], index: dict[str, str] | None) -> Contents:
     problems: list[str] = []
     stored: dict[str, Stored] = {}
     owner: dict[str, str] = {}

@@ -26,10 +26,11 @@ def score(
     rollout: Rollout,
     *,
     needs: frozenset[str] = frozenset(),
-    advantages: Float[Array, "B"] | None = None,
+    advantages: Float[Array, "B *T"] | None = None,
     version: Int[Array, ""] | int | None = None,
     differentiable: frozenset[str] = frozenset(),
     chunk_tokens: int = 512,
+    hidden: Float[Array, "B T D"] | None = None,
 ) -> TokenStats:
     """Score a rollout's tokens under ``params`` with the transform they were sampled with.
 
@@ -42,12 +43,14 @@ def score(
       rollout: Prompts, completions and what the sampler recorded.
       needs: Optional statistics to compute, by the names of ``TokenStats``'s fields; nothing else is computed.
         ``log_anchor``, ``log_ref`` and ``divergence_rate`` need other parameters than these: the caller adds them.
-      advantages: One number a sequence, broadcast to its tokens; NaN if left out.
+      advantages: One number a sequence, broadcast to its tokens, or one a token; NaN if left out.
       version: The policy version of ``params``, for ``policy_staleness``.
       differentiable: Which of ``needs`` carry a gradient; the others are detached.
       chunk_tokens: How many tokens' logits exist at once on one device; at least one a row.
+      hidden: What ``completion_hidden`` gave for these parameters, if the caller has it already.
     """
-    hidden = completion_hidden(policy, params, rollout)
+    if hidden is None:
+        hidden = completion_hidden(policy, params, rollout)
     batch, length = rollout.tokens.shape
     support = rollout_support(rollout) if "support" in needs else None
     wanted = needs & FROM_LOGITS
@@ -75,7 +78,7 @@ def score(
     return TokenStats(
         log_pi=found["log_pi"],
         log_mu=rollout.log_mu,
-        advantages=jnp.broadcast_to(advantages[:, None], (batch, length)),
+        advantages=advantages if advantages.ndim == 2 else jnp.broadcast_to(advantages[:, None], (batch, length)),
         token_mask=rollout.token_mask,
         entropy=found.get("entropy"),
         sum_sq_pi=found.get("sum_sq_pi"),
@@ -83,6 +86,17 @@ def score(
         support=support,
         vocab_size=policy.config.vocab_size,
     )
+
+
+def token_values(
+    policy: Policy, params: Any, rollout: Rollout, *, hidden: Float[Array, "B T D"] | None = None
+) -> Float[Array, "B T"]:
+    """The critic's value of the prefix before each completion token; from ``hidden`` where it shares the trunk."""
+    if policy.critic is None:
+        raise ValueError("values are asked for, but the policy has no value head; build it with one")
+    if policy.critic.own_trunk or hidden is None:
+        hidden = completion_hidden(policy, policy.critic.trunk(params), rollout)
+    return policy.critic.read(params, hidden)
 
 
 def completion_hidden(policy: Policy, params: Any, rollout: Rollout) -> Float[Array, "B T D"]:

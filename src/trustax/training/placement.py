@@ -10,6 +10,7 @@ from jax.sharding import Mesh, NamedSharding
 from trustax.parallel import batch_sharding, parameter_shardings, replicated, shardings_like
 from trustax.policies.policy import Policy
 from trustax.training.gradients import Batch
+from trustax.training.state import TrainState
 
 OF_PROMPTS = ("prompt_tokens", "prompt_valid", "prompt_routes")
 
@@ -30,6 +31,18 @@ class Placement:
         """
         check_groups(np.asarray(batch.rollout.prompt_index), batch.rollout.prompt_tokens.shape[0])
         return jax.device_put(batch, batch_shardings(self.mesh, batch))
+
+    def state(self, state: TrainState) -> TrainState:
+        """A run's state with its parameters, its reference and the optimizer's state on the mesh."""
+        reference = state.reference
+        if reference is not None:
+            reference = jax.device_put(reference, shardings_like(reference, state.params, self.params, self.mesh))
+        return dataclasses.replace(
+            state,
+            params=jax.device_put(state.params, self.params),
+            opt_state=jax.device_put(state.opt_state, self.opt_state),
+            reference=reference,
+        )
 
 
 def place_on(mesh: Mesh, policy: Policy, opt_state: Any) -> Placement:
