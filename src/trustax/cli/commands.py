@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from trustax.experiment.config import ExperimentConfig
 from trustax.experiment.config_files import load_config
 from trustax.experiment.convert import convert as run_conversion
 from trustax.experiment.overrides import apply_overrides
+from trustax.experiment.plan import plan as run_plan
+from trustax.experiment.plan_report import print_plan
 from trustax.experiment.run_folder import default_folder
 from trustax.experiment.suggest import nearest
 from trustax.objectives import RECIPES
@@ -135,6 +138,14 @@ def _settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
 def _kind(default: Any) -> Any:
     """What a hyperparameter may be, by its default: numbers are floats, and words are checked by the recipe."""
     return float if type(default) in (int, float) else type(default) if isinstance(default, bool | str) else Any
+
+
+def plan(config_file: Path, overrides: Sequence[str], *, topology: str, json_file: Path | None) -> None:
+    """Say whether a run fits a machine, and what bounds it there."""
+    found = run_plan(_config(config_file, overrides), topology)
+    if json_file is not None:
+        json_file.write_text(json.dumps(dataclasses.asdict(found) | {"fits": found.fits}, indent=1) + "\n")
+    print_plan(Console(), found)
 
 
 def _config(path: Path, overrides: Sequence[str]) -> ExperimentConfig:

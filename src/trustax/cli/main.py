@@ -133,6 +133,13 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument(
             "--checkpoint", type=Path, metavar="DIR", help="a run folder (default: the policy before training)"
         )
+    plan = command(
+        "plan",
+        "Compile the run for a machine that is not here, and say what each chip needs.",
+        "trustax plan configs/qwen3_8b.py --topology v5e:16x16",
+    )
+    plan.add_argument("--topology", required=True, metavar="KIND:SHAPE", help="such as v5e:16x16, v5p:4x4x8 or cpu:8")
+    plan.add_argument("--json", type=Path, metavar="OUT", help="write everything to a file too")
     _add_score(commands)
     _add_convert(commands)
     return parser
@@ -233,6 +240,12 @@ def _evaluate(options: argparse.Namespace, overrides: list[str]) -> None:
     commands.evaluate(options.config, overrides, checkpoint=options.checkpoint)
 
 
+def _plan(options: argparse.Namespace, overrides: list[str]) -> None:
+    from trustax.cli import commands
+
+    commands.plan(options.config, overrides, topology=options.topology, json_file=options.json)
+
+
 def _score(options: argparse.Namespace, overrides: list[str]) -> None:
     from trustax.cli import commands
 
@@ -261,7 +274,7 @@ def _convert(options: argparse.Namespace, overrides: list[str]) -> None:
     )
 
 
-_COMMANDS = {"train": _train, "sample": _sample, "eval": _evaluate, "score": _score, "convert": _convert}
+_COMMANDS = {"train": _train, "sample": _sample, "eval": _evaluate, "plan": _plan, "score": _score, "convert": _convert}
 
 if __name__ == "__main__":
     sys.exit(main())

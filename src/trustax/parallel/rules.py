@@ -76,6 +76,11 @@ def batch_sharding(mesh: Mesh, shape: tuple[int, ...], *, tokens: int | None = N
     return NamedSharding(mesh, PartitionSpec(*spec))
 
 
+def rows_or_whole(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
+    """Rows over the data-like axes where they divide; else the whole array everywhere."""
+    return batch_sharding(mesh, shape) if shape and shape[0] % _count(mesh, ROWS) == 0 else replicated(mesh)
+
+
 def shardings_like(tree: Any, parameters: Any, shardings: Any, mesh: Mesh) -> Any:
     """Shardings for a tree that holds copies of the parameters' tree inside (an optimizer's moments).
 

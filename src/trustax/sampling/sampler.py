@@ -75,7 +75,7 @@ class Sampler:
         outside = sorted(i for i in (*self.eos_ids, self.pad_id) if not 0 <= i < vocab_size)
         if outside:
             raise ValueError(f"special token ids {outside} lie outside the vocabulary of {vocab_size}")
-        self._generate = jax.jit(self._trace)
+        self._generate = jax.jit(self.generate)
 
     def __call__(
         self,
@@ -89,7 +89,8 @@ class Sampler:
         """Sample one completion a row of ``prompt_index``; prompts are padded on the left. ``keys`` are consumed."""
         return self._generate(params, prompt_tokens, prompt_valid, prompt_index, keys, canonical(transform))
 
-    def _trace(self, params, prompt_tokens, prompt_valid, prompt_index, keys, transform) -> Generation:
+    def generate(self, params, prompt_tokens, prompt_valid, prompt_index, keys, transform) -> Generation:
+        """What is compiled: the same as a call, for a ``canonical`` transform."""
         self.traces += 1
         policy, length = self.policy, self.max_new_tokens
         prompt_lengths = prompt_valid.sum(axis=-1, dtype=jnp.int32)[prompt_index]

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from trustax.parallel import batch_sharding, parameter_shardings, replicated, shardings_like
+from trustax.parallel import batch_sharding, parameter_shardings, replicated, rows_or_whole, shardings_like
 from trustax.policies.policy import Policy
 from trustax.training.gradients import Batch
 from trustax.training.state import TrainState
@@ -62,17 +62,11 @@ def batch_shardings(mesh: Mesh, batch: Batch) -> Batch:
     def rows(x: Any) -> NamedSharding:
         return batch_sharding(mesh, x.shape, tokens=1 if len(x.shape) > 1 else None)
 
-    def prompts(x: Any) -> NamedSharding:
-        try:
-            return batch_sharding(mesh, x.shape)
-        except ValueError:
-            return whole
-
     def of_leaf(path: Any, x: Any) -> NamedSharding:
         name = jax.tree_util.keystr(path, simple=True, separator=".")
         if not x.shape:
             return whole
-        return prompts(x) if name.removeprefix("rollout.") in OF_PROMPTS else rows(x)
+        return rows_or_whole(mesh, x.shape) if name.removeprefix("rollout.") in OF_PROMPTS else rows(x)
 
     return jax.tree_util.tree_map_with_path(of_leaf, batch)
 

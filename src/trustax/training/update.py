@@ -42,19 +42,16 @@ def check_needs(objective: Objective, *, has_critic: bool = False) -> None:
         raise ValueError(f"the objective needs {sorted(unmet)}, which this trainer does not compute")
 
 
-def make_update(
+def update_function(
     policy: Policy,
     optimizer: optax.GradientTransformation,
     *,
     micro_batches: int,
     critic: CriticConfig | None = None,
-    placement: Placement | None = None,
 ) -> Callable[..., UpdateResult]:
-    """Compile ``update(params, opt_state, objective, batch, version, rate, clip_norm)``.
+    """``update(params, opt_state, objective, batch, version, rate, clip_norm)``, not compiled.
 
-    Parameters and optimizer state are donated: whoever wants to keep the old ones copies them first. The optimizer's
-    state is of what is trained, ``policy.split(params)[0]``. With a ``placement`` they stay where it puts them, and it
-    puts the batch beside them.
+    The optimizer's state is of what is trained, ``policy.split(params)[0]``.
     """
 
     def update(params, opt_state, objective, batch, version, rate, clip_norm) -> UpdateResult:
@@ -85,6 +82,23 @@ def make_update(
         }
         return UpdateResult(join(new.params, frozen), new.opt_state, metrics, found.fates)
 
+    return update
+
+
+def make_update(
+    policy: Policy,
+    optimizer: optax.GradientTransformation,
+    *,
+    micro_batches: int,
+    critic: CriticConfig | None = None,
+    placement: Placement | None = None,
+) -> Callable[..., UpdateResult]:
+    """Compile ``update_function``.
+
+    Parameters and optimizer state are donated: whoever wants to keep the old ones copies them first. With a
+    ``placement`` they stay where it puts them, and it puts the batch beside them.
+    """
+    update = update_function(policy, optimizer, micro_batches=micro_batches, critic=critic)
     if placement is None:
         return jax.jit(update, donate_argnums=(0, 1))
     out = UpdateResult(placement.params, placement.opt_state, cast(Any, None), cast(Any, None))
