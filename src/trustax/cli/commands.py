@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 from rich.console import Console
 from rich.text import Text
 
@@ -142,6 +143,7 @@ def _kind(default: Any) -> Any:
 
 def plan(config_file: Path, overrides: Sequence[str], *, topology: str, json_file: Path | None) -> None:
     """Say whether a run fits a machine, and what bounds it there."""
+    jax.config.update("jax_platforms", "cpu")  # nothing runs: whatever accelerator is here stays untouched
     found = run_plan(_config(config_file, overrides), topology)
     if json_file is not None:
         json_file.write_text(json.dumps(dataclasses.asdict(found) | {"fits": found.fits}, indent=1) + "\n")
