@@ -36,10 +36,11 @@ def attend(
     if length < 2 * QUERY_BLOCK or count_parts("tokens") > 1:
         return _attend(queries, parts, scale=scale, soft_cap=soft_cap)
     padding = -length % QUERY_BLOCK
+    blocks = (length + padding) // QUERY_BLOCK
 
     def split(x: Array) -> Array:
         x = jnp.pad(x, [(0, 0), (0, padding)] + [(0, 0)] * (x.ndim - 2))
-        return jnp.moveaxis(x.reshape(batch, -1, QUERY_BLOCK, *x.shape[2:]), 1, 0)
+        return jnp.moveaxis(x.reshape(batch, blocks, QUERY_BLOCK, *x.shape[2:]), 1, 0)
 
     @jax.checkpoint
     def block(inputs: tuple[Array, list[Array]]) -> Array:
