@@ -31,7 +31,7 @@ class Study:
     noise: float = 0.7
     grid: int = 10
     noisy: tuple[int, ...] | None = None
-    pretrain_steps: int = 3000
+    pretrain_steps: int = 2000
     pretrain_batch: int = 256
     seeds: int = 5
     lanes: Literal["vmap", "map"] = "vmap"
@@ -66,20 +66,21 @@ STUDIES = {
     "ring": Study(
         task="ring",
         policy=VelocityConfig(kind="mlp", size=2, conditions=2, width=64, depth=3),
-        training=FlowTrainingConfig(groups=4, group_size=32, iterations=60, learning_rate=1e-3),
+        training=FlowTrainingConfig(groups=4, group_size=16, iterations=40, learning_rate=1e-3),
         settings=_settings(
-            clips=(0.01, 0.03, 0.1, 0.3),
-            guards=(0.001, 0.003, 0.01, 0.03),
-            deltas=(0.001, 0.003, 0.01, 0.03),
-            steps=(5e-4, 4e-3),
-            betas=(0.01, 0.1),
+            clips=(0.01, 0.03, 0.1),
+            guards=(0.001, 0.003, 0.01),
+            deltas=(0.001, 0.003, 0.01),
+            steps=(2e-3,),
+            betas=(0.03,),
         ),
         many_updates=8,
+        grid=8,
     ),
     "glyphs": Study(
         task="glyphs",
-        policy=VelocityConfig(kind="dit", size=256, conditions=6, width=48, depth=2),
-        training=FlowTrainingConfig(groups=6, group_size=12, iterations=24, learning_rate=3e-4),
+        policy=VelocityConfig(kind="dit", size=256, conditions=6, width=32, depth=2),
+        training=FlowTrainingConfig(groups=6, group_size=8, iterations=20, learning_rate=3e-4),
         settings=_settings(
             clips=(4e-4, 1e-3),
             guards=(1e-4, 3e-4),
@@ -88,7 +89,8 @@ STUDIES = {
             betas=(0.01,),
         ),
         many_updates=4,
-        noisy=(1, 3, 5),
+        grid=8,
+        noisy=(1, 2, 4),
         pretrain_steps=1500,
         pretrain_batch=64,
         lanes="map",

@@ -67,9 +67,7 @@ def build_policy(config: VelocityConfig) -> VelocityPolicy:
         return dict(network.init(key, jnp.zeros((1, config.size)), one, one.astype(jnp.int32)))
 
     def apply(params: Params, x: Array, t: Array, condition: Array) -> Array:
-        # flax's norms are not written for rank promotion "raise".
-        with jax.numpy_rank_promotion("allow"):
-            return network.apply(params, x, t, condition)  # type: ignore[return-value]
+        return network.apply(params, x, t, condition)  # type: ignore[return-value]
 
     return VelocityPolicy(config, init, apply)
 
@@ -102,14 +100,14 @@ class _DiT(nn.Module):
         grid = round(c.size**0.5) // c.patch
         cut = x.reshape(-1, grid, c.patch, grid, c.patch).swapaxes(2, 3).reshape(-1, grid**2, c.patch**2)
         place = self.param("place", nn.initializers.normal(0.5), (grid**2, c.width))
-        h = nn.Dense(c.width)(cut) + place
+        h = nn.Dense(c.width)(cut) + place[None]
         label = nn.Embed(c.conditions, c.width)(condition)
         about = nn.silu(nn.Dense(c.width)(_features(t)) + label)
         for _ in range(c.depth):
             h = self._block(h, about)
         scale, shift = jnp.split(nn.Dense(2 * c.width, kernel_init=nn.initializers.zeros)(about)[:, None, :], 2, -1)
         h = nn.LayerNorm(use_bias=False, use_scale=False)(h) * (1.0 + scale) + shift
-        out = nn.Dense(c.patch**2, kernel_init=nn.initializers.zeros)(h)
+        out = nn.Dense(c.patch**2, kernel_init=nn.initializers.zeros, name="out")(h)
         return out.reshape(-1, grid, grid, c.patch, c.patch).swapaxes(2, 3).reshape(-1, c.size)
 
     def _block(self, h: Array, about: Array) -> Array:
@@ -117,6 +115,6 @@ class _DiT(nn.Module):
         modulation = nn.Dense(6 * c.width, kernel_init=nn.initializers.zeros)(about)[:, None, :]
         scale1, shift1, gate1, scale2, shift2, gate2 = jnp.split(modulation, 6, axis=-1)
         normed = nn.LayerNorm(use_bias=False, use_scale=False)(h) * (1.0 + scale1) + shift1
-        h = h + gate1 * nn.SelfAttention(num_heads=c.heads)(normed)
+        h = h + gate1 * nn.MultiHeadDotProductAttention(num_heads=c.heads)(normed)
         normed = nn.LayerNorm(use_bias=False, use_scale=False)(h) * (1.0 + scale2) + shift2
         return h + gate2 * nn.Dense(c.width)(nn.gelu(nn.Dense(4 * c.width)(normed)))
