@@ -1,0 +1,117 @@
+"""Two toys of off-policy evaluation whose every quantity is known: a birth–death chain, and a tree of tokens.
+
+In the chain the number x ≥ 0 goes up with probability p and else down (at 0: stays); the reward is −x. Behaviour p = 0.3,
+target p = 0.45: the ratio of their long-run states is not square-integrable.
+
+In the tree the first token leads from the root to one of a few hidden states, and each token on; the tokens' rewards add
+up. It is a tree because a completion's prefix is never seen twice, and exactly solvable because the state is all
+that matters of a prefix.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+BEHAVIOR, TARGET = 0.3, 0.45
+
+
+class Chain(NamedTuple):
+    """``[runs, T]`` each: the state, whether the walk went up, and the next state."""
+
+    state: np.ndarray
+    up: np.ndarray
+    following: np.ndarray
+
+    @property
+    def reward(self) -> np.ndarray:
+        """−x."""
+        return -self.state.astype(float)
+
+
+def walk(rng: np.random.Generator, runs: int, length: int, *, up: float = BEHAVIOR) -> Chain:
+    """Independent chains that start in the long run of their own policy."""
+    odds = up / (1 - up)
+    state = rng.geometric(1 - odds, runs) - 1
+    states, ups = np.zeros((length + 1, runs), int), rng.random((length, runs)) < up
+    states[0] = state
+    for t in range(length):
+        state = np.where(ups[t], state + 1, np.maximum(state - 1, 0))
+        states[t + 1] = state
+    return Chain(states[:-1].T, ups.T, states[1:].T)
+
+
+def chain_state_ratio(state: np.ndarray) -> np.ndarray:
+    """ω(x) = ((1 − c)/(1 − a)) (c/a)^x, exactly."""
+    a, c = BEHAVIOR / (1 - BEHAVIOR), TARGET / (1 - TARGET)
+    return (1 - c) / (1 - a) * (c / a) ** state
+
+
+def chain_action_ratio(up: np.ndarray) -> np.ndarray:
+    """π/μ of the direction taken."""
+    return np.where(up, TARGET / BEHAVIOR, (1 - TARGET) / (1 - BEHAVIOR))
+
+
+CHAIN_VALUE = -TARGET / (1 - 2 * TARGET)
+"""−E x in the long run of the target: −4.5."""
+
+
+def chain_differential_value(state: np.ndarray) -> np.ndarray:
+    """Q(x) = −(A x² + B x), exactly."""
+    a = 1 / (2 * (1 - 2 * TARGET))
+    return -(a * state**2 + (CHAIN_VALUE + a) / (1 - 2 * TARGET) * state)
+
+
+class Tree(NamedTuple):
+    """A tree of tokens: in state s token v has log-probs ``log_mu[s, v]`` and ``log_pi[s, v]``, pays ``reward[s, v]``
+    and leads to ``following[s, v]``; a completion has ``length`` tokens and starts in state 0."""
+
+    log_mu: np.ndarray
+    log_pi: np.ndarray
+    reward: np.ndarray
+    following: np.ndarray
+    length: int
+
+    def values(self, log_probs: np.ndarray) -> np.ndarray:
+        """V_t(s) of a policy, ``[T + 1, S]``, by backward induction."""
+        found = [np.zeros(len(self.reward))]
+        for _ in range(self.length):
+            found.append((np.exp(log_probs) * (self.reward + found[-1][self.following])).sum(-1))
+        return np.stack(found[::-1])
+
+
+class Completions(NamedTuple):
+    """``[B, T]`` each: the state before each token, the token, its reward, and log π − log μ."""
+
+    state: np.ndarray
+    token: np.ndarray
+    reward: np.ndarray
+    log_ratio: np.ndarray
+
+
+def random_tree(
+    seed: int, *, states: int, vocab: int, length: int, distance: float, reward_scale: float = 1.0
+) -> Tree:
+    """Random policies, rewards and transitions; ``distance`` is the spread of the target's logits about the behaviour's."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(states, vocab))
+    target = logits + distance * rng.normal(size=(states, vocab))
+
+    def normalized(x: np.ndarray) -> np.ndarray:
+        return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+    reward = reward_scale * rng.normal(size=(states, vocab))
+    return Tree(normalized(logits), normalized(target), reward, rng.integers(0, states, (states, vocab)), length)
+
+
+def complete(tree: Tree, rng: np.random.Generator, count: int, *, by: np.ndarray | None = None) -> Completions:
+    """Completions drawn from the behaviour, or from the log-probs ``by``."""
+    cumulative = np.exp(tree.log_mu if by is None else by).cumsum(-1)
+    state, shape = np.zeros(count, int), (tree.length, count)
+    states, tokens = np.zeros(shape, int), np.zeros(shape, int)
+    for t in range(tree.length):
+        states[t] = state
+        tokens[t] = (rng.random((count, 1)) > cumulative[state, :-1]).sum(-1)
+        state = tree.following[state, tokens[t]]
+    states, tokens = states.T, tokens.T
+    ratio = tree.log_pi - tree.log_mu
+    return Completions(states, tokens, tree.reward[states, tokens], ratio[states, tokens])
