@@ -16,10 +16,10 @@ from trustax.policies.policy import Policy
 from trustax.rollouts.collect import bucket_length, pad_prompts
 from trustax.rollouts.importers import Logged
 from trustax.scoring.score import completion_hidden, score
+from trustax.typed import refuse, type_problems
 from trustax.types import Rollout, Transform
 
 Value = Literal["group", "linear", "network"]
-VALUES = ("group", "linear", "network")
 ROWS = 64
 """Completions scored at once."""
 
@@ -31,6 +31,11 @@ class OffPolicyOptions:
     tau: float | None = None
     value: Value = "group"
     floor: float = FLOOR
+
+    def __post_init__(self) -> None:
+        problems = [] if self.tau is None or self.tau > 0 else [f"tau must be above 0, got {self.tau:g}"]
+        problems += [] if self.floor >= 0 else [f"the ESS floor must be at least 0, got {self.floor:g}"]
+        refuse(self, type_problems(self) or problems)
 
 
 class _Scored(NamedTuple):
@@ -67,7 +72,7 @@ def evaluate_off_policy(
         part = slice(start, start + ROWS)
         scored.append(_score(policy, params, rows[part], prompts[part], width, pad_id, transform, options.value))
     log_pi = np.concatenate([one.log_pi for one in scored])
-    logged = {
+    logged: dict[str, Any] = {
         "log_mu": np.stack([_padded(row.log_mu, width, np.nan) for row in rows]),
         "token_mask": np.stack([_padded(row.token_mask, width, False) for row in rows]),
         "rewards": np.array([row.reward for row in rows]),

@@ -1,5 +1,7 @@
 """What must be right before an estimate means anything; looked at on the host, where arrays have values."""
 
+from typing import Any
+
 import numpy as np
 
 from trustax.errors import UserError
@@ -9,7 +11,7 @@ from trustax.ops.support import MASS_TOLERANCE
 def logged_problems(
     log_pi: np.ndarray, log_mu: np.ndarray, token_mask: np.ndarray, rewards: np.ndarray, groups: np.ndarray
 ) -> list[str]:
-    """Everything that makes completions unfit for an estimate, one line each; log-probs ``[B, T]``, the rest ``[B]``."""
+    """Everything that makes completions unfit for an estimate; log-probs ``[B, T]``, the rest ``[B]``."""
     if log_mu.ndim != 2:
         return [f"log_mu has shape {log_mu.shape}, expected [B, T]"]
     problems = [
@@ -25,7 +27,7 @@ def logged_problems(
     if problems:
         return problems
 
-    def report(bad: np.ndarray, text: str) -> None:
+    def report(bad: Any, text: str) -> None:
         if bad.any():
             place = ", ".join(f"{name} {i}" for name, i in zip(("row", "token"), np.argwhere(bad)[0], strict=False))
             problems.append(f"{place}: {text}" + (f" ({int(bad.sum())} such places)" if bad.sum() > 1 else ""))
@@ -49,7 +51,7 @@ def require_overlap(effective: float, count: int, floor: float) -> None:
     """Refuse an estimate that rests on too few effective rows. Raises ``UserError``."""
     if not effective >= floor:
         raise UserError(
-            f"effective sample size {effective:.1f} of {count} rollouts, below the floor of {floor:g}: the two policies "
+            f"effective sample size {effective:.1f} of {count} rollouts, below the floor of {floor:g}: the policies "
             "are too far apart for these rollouts to say anything. Use more rollouts, or ones of a nearer policy, or "
             "lower the floor and do not trust the number"
         )

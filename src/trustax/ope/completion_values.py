@@ -1,7 +1,7 @@
 """The value of each prefix of a completion, learned from the completions of other prompts."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -55,13 +55,13 @@ def learned_values(
         mask = jnp.asarray(token_mask)
         ratios = log_ratio(jnp.asarray(log_pi, jnp.float64), jnp.asarray(log_mu, jnp.float64), mask, limit=jnp.inf)
         before = _standardised(jnp.asarray(features, jnp.float64), mask)
-        rows = {
+        rows: dict[str, Any] = {
             "features": before,
             "next_features": _next(before, mask),
             "rewards": outcome_rewards(jnp.asarray(rewards, jnp.float64), mask),
             "action_ratio": select(jnp.exp(ratios), mask),
         }
-        flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in rows.items()}
+        flat: dict[str, Any] = {name: value.reshape(-1, *value.shape[2:]) for name, value in rows.items()}
         dealt = group_folds(np.asarray(groups), folds, seed)
 
         def fit(learn: np.ndarray) -> Callable[[np.ndarray], Array]:

@@ -1,4 +1,4 @@
-"""Value of policy B from completions of policy A: the token form, with everything that a person should look at beside it.
+"""Value of policy B from completions of policy A: the token form, and what to look at beside it.
 
 A language model's state is the prefix, and no prefix is visited twice: the ratio of the states before token t is the
 product of the token ratios so far. What the reward depends on is only known at the end, and stands there.
@@ -49,8 +49,8 @@ class Report:
     """What B is worth, and how far to believe it.
 
     ``behavior`` is A's mean reward, ``effective`` the effective sample size of the whole completions' weights,
-    ``truncated`` the share of tokens whose prefix ratio is beyond ``tau``. ``importance`` and ``self_normalized`` are the
-    plain estimators. ``low`` to ``high`` is a bootstrap interval at ``level`` over prompts.
+    ``truncated`` the share of tokens whose prefix ratio is beyond ``tau``. ``importance`` and ``self_normalized`` are
+    the plain estimators. ``low`` to ``high`` is a bootstrap interval at ``level`` over prompts.
     """
 
     rollouts: int
@@ -74,8 +74,8 @@ def leave_one_out_values(
 ) -> Float[Array, "B T"]:
     """Take the mean reward of a prompt's other completions as the value of each prefix of a completion.
 
-    ``V(s_t) = b_i = mean_{j ≠ i, same prompt} R_j``; the mean over all others where a prompt has one completion. It needs
-    no critic: all errors but the last are 0, and what is left is truncated weighting with a baseline,
+    ``V(s_t) = b_i = mean_{j ≠ i, same prompt} R_j``; the mean over all others where a prompt has one completion. It
+    needs no critic: all errors but the last are 0, and what is left is truncated weighting with a baseline,
     ``b + min(P_{T−1}, τ) r_T (R − b)``. b does not depend on the completion, so without truncation nothing is biased.
 
     >>> rewards, groups, mask = jnp.array([1.0, 0.0, 0.0]), jnp.array([4, 4, 4]), jnp.ones((3, 2), bool)
@@ -198,9 +198,7 @@ def _at(logged: _Logged, units: np.ndarray, tau: float, level: float, resamples:
         logged.rewards, logged.values, logged.log_ratios, logged.token_mask, jnp.asarray(tau, jnp.float64)
     )
     interval = bootstrap(terms, units, jax.random.key(seed), level=level, resamples=resamples)
-    return AtTau(
-        tau, float(estimate(terms)), interval.low, interval.high, float(normalized), float(truncated)
-    )
+    return AtTau(tau, float(estimate(terms)), interval.low, interval.high, float(normalized), float(truncated))
 
 
 @jax.jit

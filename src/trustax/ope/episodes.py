@@ -1,6 +1,6 @@
 """Value of a policy π from episodes of another policy μ: importance weights, control variates, truncation.
 
-``B`` episodes, ``T`` steps, of which ``token_mask`` says which are decisions (in a language model: completion tokens). With
+``B`` episodes, ``T`` steps, of which ``token_mask`` says which are decisions (completion tokens). With
 ``r_t = π_t/μ_t`` of the action that was taken, the ratio of the *state* distributions before step t is the product
 ``P_{t−1} = r_1 … r_{t−1}``, and ``P_t = P_{t−1} r_t`` is the weight of what happens at t. Every function returns
 ``Terms``; ``estimate`` makes a number of them, ``bootstrap`` an interval.
@@ -120,7 +120,7 @@ def truncated_doubly_robust(
     """Correct a value function's answer by its one-step errors, with the *state* ratio truncated at τ.
 
     ``mean_i [ V(s_1) + Σ_t γ^{t−1} min(P_{t−1}, τ) r_t (R_t + γ V(s_{t+1}) − V(s_t)) ]``, t+1 the next valid step and
-    V = 0 after the last. The one-step ratio r_t stays whole: with the exact V each error then has conditional mean 0 and
+    V = 0 after the last. The one-step ratio r_t stays whole: with the exact V each error has conditional mean 0 and
     no τ adds bias. (``min(P_t, τ)`` is biased even then, and the form ``P_t (R + V') − P_{t−1} V`` telescopes to plain
     importance weighting.) Otherwise the bias is the truncated mass times the error of V, and the weights' variance
     falls with τ.
@@ -130,7 +130,7 @@ def truncated_doubly_robust(
         values: V *before* each step, from data other than the episode itself.
         log_ratios: log π − log μ of the actions that were taken.
         token_mask: the valid steps.
-        tau: largest state ratio, above 0; inf for the doubly robust estimator. A run-time number: a sweep compiles once.
+        tau: largest state ratio, above 0; inf for the doubly robust estimator. A run-time number.
         gamma: discount in [0, 1] a valid step.
         normalize: divide each step's weights by their mean over the episodes; those that have ended keep their last
             weight. Less variance, a bias of order 1/B.
@@ -230,5 +230,3 @@ def _along(values: Array, token_mask: Array) -> tuple[Array, Array]:
     padded = jnp.concatenate([select(values, token_mask), jnp.zeros_like(values[:, :1])], axis=-1)
     found = jnp.take_along_axis(padded, jnp.concatenate([at_or_after, ended], axis=-1), axis=-1)
     return found[:, 0], found[:, 1:]
-
-

@@ -81,7 +81,7 @@ def average_value(
 
     >>> x, after = jnp.array([[0.0], [1.0], [0.0], [1.0]]), jnp.array([[1.0], [0.0], [0.0], [1.0]])
     >>> theta, value = average_value(x, after, x[:, 0], jnp.ones(4), jnp.ones(4))
-    >>> round(float(theta[0]), 3), round(float(value), 3)  # a fair coin, paid for heads: what is next does not depend on x
+    >>> round(float(theta[0]), 3), round(float(value), 3)  # a fair coin, paid for heads
     (1.0, 0.5)
     """
     ones = jnp.ones_like(features[:, :1])
@@ -97,8 +97,8 @@ def state_ratio(
 ) -> Coefficients:
     """Fit ω(x) = b·φ(x), the ratio of the two policies' long-run states, by matching moments.
 
-    What stays in a state must be what flows into it: ``E[ω a φ'] = E[ω φ]`` under the data, each feature a test. That is
-    a null space, ``M b = 0`` with ``M = E[(a φ' − φ) φᵀ]``; b has the smallest ``|M b|`` among those with ``E ω = 1``.
+    What stays in a state must be what flows into it: ``E[ω a φ'] = E[ω φ]`` under the data, each feature a test. That
+    is a null space, ``M b = 0`` with ``M = E[(a φ' − φ) φᵀ]``; b has the smallest ``|M b|`` of those with ``E ω = 1``.
 
     Args:
         features, next_features, action_ratio, weights: as in ``linear_value``.
@@ -228,13 +228,11 @@ def cross_fit(
     count = int(folds.max()) + 1
     if count < 2:
         raise ValueError("one fold: cross-fitting needs at least two, so that each is predicted by the others")
-    learn = folds[None] != np.arange(count)[:, None] if learn is None else learn
-    found: np.ndarray | None = None
-    for fold in range(count):
-        rows = folds == fold
-        predicted = np.asarray(fit(learn[fold].astype(np.float64))(rows))
-        found = np.zeros((len(folds), *predicted.shape[1:]), predicted.dtype) if found is None else found
-        found[rows] = predicted
+    allowed = folds[None] != np.arange(count)[:, None] if learn is None else learn
+    parts = [np.asarray(fit(allowed[fold].astype(np.float64))(folds == fold)) for fold in range(count)]
+    found = np.zeros((len(folds), *parts[0].shape[1:]), parts[0].dtype)
+    for fold, predicted in enumerate(parts):
+        found[folds == fold] = predicted
     return jnp.asarray(found)
 
 
@@ -284,7 +282,8 @@ def _damped(matrix: Array, features: Array, weights: Array, ridge: Number) -> Ar
 
 def _evaluate(network: ValueNetwork, params: Any, states: Array) -> Array:
     ended = jnp.all(states == 0, axis=-1)
-    return jnp.where(ended, jnp.zeros((), states.dtype), network.apply(params, states))
+    values: Any = network.apply(params, states)
+    return jnp.where(ended, jnp.zeros((), states.dtype), values)
 
 
 @jax.jit(static_argnums=(0, 6, 7))

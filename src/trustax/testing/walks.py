@@ -1,11 +1,11 @@
 """Two toys of off-policy evaluation whose every quantity is known: a birth–death chain, and a tree of tokens.
 
-In the chain the number x ≥ 0 goes up with probability p and else down (at 0: stays); the reward is −x. Behaviour p = 0.3,
-target p = 0.45: the ratio of their long-run states is not square-integrable.
+In the chain the number x ≥ 0 goes up with probability p and else down (at 0: stays); the reward is −x. With p = 0.3 for
+the behaviour and 0.45 for the target, the ratio of their long-run states is not square-integrable.
 
-In the tree the first token leads from the root to one of a few hidden states, and each token on; the tokens' rewards add
-up. It is a tree because a completion's prefix is never seen twice, and exactly solvable because the state is all
-that matters of a prefix.
+In the tree a token leads from one of a few hidden states to the next and scores something; the sum of the scores is the
+reward, paid at the end. A completion's prefix is never seen twice, as in a language model, and yet everything is exactly
+solvable, because of a prefix only the state and the sum so far matter.
 """
 
 from typing import NamedTuple
@@ -62,36 +62,37 @@ def chain_differential_value(state: np.ndarray) -> np.ndarray:
 
 
 class Tree(NamedTuple):
-    """A tree of tokens: in state s token v has log-probs ``log_mu[s, v]`` and ``log_pi[s, v]``, pays ``reward[s, v]``
-    and leads to ``following[s, v]``; a completion has ``length`` tokens and starts in state 0."""
+    """In state s token v has log-probs ``log_mu[s, v]`` and ``log_pi[s, v]``, scores ``score[s, v]`` and leads to
+    ``following[s, v]``; a completion starts in state 0 and has ``length`` tokens."""
 
     log_mu: np.ndarray
     log_pi: np.ndarray
-    reward: np.ndarray
+    score: np.ndarray
     following: np.ndarray
     length: int
 
-    def values(self, log_probs: np.ndarray) -> np.ndarray:
-        """V_t(s) of a policy, ``[T + 1, S]``, by backward induction."""
-        found = [np.zeros(len(self.reward))]
+    def to_come(self, log_probs: np.ndarray) -> np.ndarray:
+        """What a policy will still score, by tokens written and state: ``[T + 1, S]``, by backward induction."""
+        found = [np.zeros(len(self.score))]
         for _ in range(self.length):
-            found.append((np.exp(log_probs) * (self.reward + found[-1][self.following])).sum(-1))
+            found.append((np.exp(log_probs) * (self.score + found[-1][self.following])).sum(-1))
         return np.stack(found[::-1])
+
+    def value(self, log_probs: np.ndarray) -> float:
+        """A policy's mean reward."""
+        return float(self.to_come(log_probs)[0, 0])
 
 
 class Completions(NamedTuple):
-    """``[B, T]`` each: the state before each token, the token, its reward, and log π − log μ."""
+    """``[B, T]``: log π − log μ of each token, and the target's exact value before it; ``[B]``: the reward."""
 
-    state: np.ndarray
-    token: np.ndarray
-    reward: np.ndarray
     log_ratio: np.ndarray
+    value: np.ndarray
+    reward: np.ndarray
 
 
-def random_tree(
-    seed: int, *, states: int, vocab: int, length: int, distance: float, reward_scale: float = 1.0
-) -> Tree:
-    """Random policies, rewards and transitions; ``distance`` is the spread of the target's logits about the behaviour's."""
+def random_tree(seed: int, *, states: int, vocab: int, length: int, distance: float, scale: float = 1.0) -> Tree:
+    """Random policies, scores and transitions; ``distance`` is how far the target's logits are from the behaviour's."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(states, vocab))
     target = logits + distance * rng.normal(size=(states, vocab))
@@ -99,19 +100,19 @@ def random_tree(
     def normalized(x: np.ndarray) -> np.ndarray:
         return x - np.log(np.exp(x).sum(-1, keepdims=True))
 
-    reward = reward_scale * rng.normal(size=(states, vocab))
-    return Tree(normalized(logits), normalized(target), reward, rng.integers(0, states, (states, vocab)), length)
+    score = scale * rng.normal(size=(states, vocab))
+    return Tree(normalized(logits), normalized(target), score, rng.integers(0, states, (states, vocab)), length)
 
 
 def complete(tree: Tree, rng: np.random.Generator, count: int, *, by: np.ndarray | None = None) -> Completions:
     """Completions drawn from the behaviour, or from the log-probs ``by``."""
     cumulative = np.exp(tree.log_mu if by is None else by).cumsum(-1)
-    state, shape = np.zeros(count, int), (tree.length, count)
-    states, tokens = np.zeros(shape, int), np.zeros(shape, int)
+    to_come, ratio = tree.to_come(tree.log_pi), tree.log_pi - tree.log_mu
+    state, total = np.zeros(count, int), np.zeros(count)
+    ratios, values = np.zeros((tree.length, count)), np.zeros((tree.length, count))
     for t in range(tree.length):
-        states[t] = state
-        tokens[t] = (rng.random((count, 1)) > cumulative[state, :-1]).sum(-1)
-        state = tree.following[state, tokens[t]]
-    states, tokens = states.T, tokens.T
-    ratio = tree.log_pi - tree.log_mu
-    return Completions(states, tokens, tree.reward[states, tokens], ratio[states, tokens])
+        token = (rng.random((count, 1)) > cumulative[state, :-1]).sum(-1)
+        ratios[t], values[t] = ratio[state, token], total + to_come[t, state]
+        total = total + tree.score[state, token]
+        state = tree.following[state, token]
+    return Completions(ratios.T, values.T, total)
