@@ -17,6 +17,7 @@ from trustax.ope.terms import Terms
 from trustax.ops.masked import masked_sum, select
 from trustax.ops.ratios import positions, prefix_log_ratio, sequence_log_ratio
 
+ROUNDING = 1e-4
 Number = Float[Array, ""] | float | int
 Steps = Float[Array, "B T"]
 Mask = Bool[Array, "B T"]
@@ -193,7 +194,8 @@ def truncated_share(log_ratios: Steps, token_mask: Mask, *, tau: Number) -> Floa
     >>> float(truncated_share(jnp.log(jnp.array([[4.0, 0.5]])), jnp.ones((1, 2), bool), tau=2.0))
     0.5
     """
-    beyond = state_ratios(log_ratios, token_mask) > jnp.asarray(tau, log_ratios.dtype)
+    # Log-probs of one policy, computed twice, differ by their rounding: that is not a ratio beyond 1.
+    beyond = state_ratios(log_ratios, token_mask) > jnp.asarray(tau, log_ratios.dtype) * (1 + ROUNDING)
     valid = jnp.sum(token_mask).astype(log_ratios.dtype)
     return jnp.sum(beyond & token_mask).astype(log_ratios.dtype) / jnp.maximum(valid, 1.0)
 

@@ -4,8 +4,8 @@ In the chain the number x ≥ 0 goes up with probability p and else down (at 0: 
 the behaviour and 0.45 for the target, the ratio of their long-run states is not square-integrable.
 
 In the tree a token leads from one of a few hidden states to the next and scores something; the sum of the scores is the
-reward, paid at the end. A completion's prefix is never seen twice, as in a language model, and yet everything is exactly
-solvable, because of a prefix only the state and the sum so far matter.
+reward, paid at the end. A completion's prefix is never seen twice, as in a language model, and yet everything can be
+solved exactly: of a prefix only the state and the sum so far matter.
 """
 
 from typing import NamedTuple
