@@ -7,7 +7,6 @@ the value functions and state ratios they want told, ``bootstrap`` gives interva
 truncate, and ``report`` puts it together for completions of a language model.
 """
 
-from trustax.ope.bootstrap import Interval, blocks, bootstrap
 from trustax.ope.episodes import (
     doubly_robust,
     importance_sampling,
@@ -15,6 +14,7 @@ from trustax.ope.episodes import (
     self_normalized,
     truncated_doubly_robust,
 )
+from trustax.ope.intervals import Interval, blocks, bootstrap
 from trustax.ope.stationary import average_reward, discounted_reward
 from trustax.ope.terms import Terms, effective_sample_size, estimate
 

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from trustax.ope.bootstrap import bootstrap
 from trustax.ope.checks import logged_problems, require_overlap
 from trustax.ope.episodes import (
     importance_sampling,
@@ -22,6 +21,7 @@ from trustax.ope.episodes import (
     truncated_doubly_robust,
     truncated_share,
 )
+from trustax.ope.intervals import bootstrap
 from trustax.ope.schedules import polynomial_tau
 from trustax.ope.terms import Terms, effective_sample_size, estimate
 from trustax.ops.advantages import leave_one_out

@@ -197,8 +197,10 @@ def network_value(
     """
     network = ValueNetwork(width)
     params = network.init(key, features[:1])
-    params = _fit(network, params, features, next_features, rewards, action_ratio * weights, rounds, steps,
-                  jnp.asarray(gamma, features.dtype), jnp.asarray(learning_rate, features.dtype))  # fmt: skip
+    rates = jnp.asarray(gamma, features.dtype), jnp.asarray(learning_rate, features.dtype)
+    data = (features, next_features, rewards, action_ratio * weights)
+    with jax.numpy_dtype_promotion("standard"):  # optax counts in int32 and computes in whatever the parameters are
+        params = _fit(network, params, *data, rounds, steps, *rates)
     return lambda states: _evaluate(network, params, states)
 
 
