@@ -1,7 +1,8 @@
 """Does the interval hold on a policy that was really trained? Later checkpoints, judged by an earlier one's rollouts.
 
 Run:     python experiments/ope/trained_policy.py    (writes records/trained_policy.json)
-Task:    configs/tiny.py, shortened: a character-level policy learns sums of two numbers below 100.
+Task:    a character-level policy from scratch, taught a little of sums of two numbers below 100, then trained by RL to
+         write even digits: it goes from a third of the reward to most of it in 20 steps, so that checkpoints differ.
 Trials:  for each pair (A, B) of checkpoints, rollouts of A on held-out prompts that no other trial has, the estimate of
          B's mean reward with its 90 % interval, and B's mean reward over all held-out prompts, sampled.
 """
@@ -28,17 +29,28 @@ from trustax.types import Transform
 
 HERE = Path(__file__).parent
 SETTINGS = [
-    "supervised.steps=200",
-    "optimizer.learning_rate=1e-4",
-    "train.steps=30",
-    "train.checkpoint_every=5",
-    "train.keep_checkpoints=10",
-    "rollout.prompts_per_step=32",
-    "evaluation.prompts=32",
+    "verifier.name=python",
+    'verifier.options={"path": "trained_policy:even_digits"}',
+    "supervised.steps=60",
+    "supervised.batch_size=32",
+    "optimizer.learning_rate=1e-3",
+    "rollout.prompts_per_step=16",
+    "rollout.group_size=8",
+    "train.steps=20",
+    "train.minibatches=2",
+    "train.checkpoint_every=2",
+    "train.keep_checkpoints=20",
+    "evaluation.prompts=16",
     "evaluation.samples=1",
 ]
-PAIRS = [(5, 10), (10, 15), (10, 20), (15, 25), (20, 30)]
+PAIRS = [(2, 4), (4, 6), (4, 8), (8, 12), (12, 20)]
 """Steps of A and of B."""
+
+
+def even_digits(*, completion: str, example_prompt: str, answer: str, metadata: str) -> float:
+    """The share of even digits."""
+    del example_prompt, answer, metadata
+    return sum(char in "02468" for char in completion) / max(len(completion), 1)
 
 
 def main() -> None:
@@ -47,7 +59,7 @@ def main() -> None:
     options.add_argument("--trials", type=int, default=10, help="for each pair")
     options.add_argument("--prompts", type=int, default=40, help="in a trial")
     options.add_argument("--samples", type=int, default=8, help="completions of a prompt")
-    options.add_argument("--truth-prompts", type=int, default=2400, help="held-out prompts that B is sampled on")
+    options.add_argument("--truth-prompts", type=int, default=2000, help="held-out prompts that B is sampled on")
     options.add_argument("--folder", type=Path, help="a run folder to use, or to go on with")
     chosen = options.parse_args()
     config = apply_overrides(load_config(HERE.parents[1] / "configs" / "tiny.py"), SETTINGS)
@@ -78,12 +90,13 @@ def study(config: ExperimentConfig, folder: Path, chosen: argparse.Namespace) ->
             trials.append({"a": a, "b": b, "truth": truth[b]} | judge(parts, params[b], rows))
     told = [t for t in trials if "estimate" in t]
     held = [t["low"] <= t["truth"] <= t["high"] for t in told]
+    refused = [t for t in trials if "estimate" not in t]
     return {
         "settings": SETTINGS,
         "prompts": chosen.prompts,
         "samples": chosen.samples,
         "trials_told": len(told),
-        "refused": len(trials) - len(told),
+        "refused": len(refused),
         "held": int(np.sum(held)),
         "coverage": float(np.mean(held)),
         "trials": trials,

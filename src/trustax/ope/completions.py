@@ -7,6 +7,7 @@ product of the token ratios so far. What the reward depends on is only known at 
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -149,64 +150,66 @@ def evaluate_completions(
     problems += [f"tau must be above 0, got {one:g}" for one in wanted if not one > 0]
     if problems:
         raise ValueError("; ".join(problems))
-    count = len(rewards)
-    tau = polynomial_tau(count, 1.0) if tau is None else tau
+    count, names = len(rewards), np.unique(groups)
+    tau = float(polynomial_tau(count, 1.0) if tau is None else tau)
     with jax.enable_x64(True):
-        logged = _Logged(*arrays, values=values)
-        effective = float(effective_sample_size(sequence_weights(logged.log_ratios, logged.token_mask)))
+        group_ids = np.searchsorted(names, groups)
+        plain = [jnp.asarray(x, jnp.float64) for x in (log_pi, log_mu, rewards)]
+        given = None if values is None else jnp.asarray(values, jnp.float64)
+        logged, summary = _prepare(*plain, jnp.asarray(token_mask), jnp.asarray(group_ids), given)
+        effective, importance, normalized = (float(x) for x in summary)
         require_overlap(effective, count, floor)
-        units = logged.groups if len(np.unique(logged.groups)) > 1 else np.arange(count)
-        rows = {one: _at(logged, units, one, level, resamples, seed) for one in sorted({*map(float, taus), float(tau)})}
-        plain = (logged.rewards, logged.log_ratios, logged.token_mask)
-        chosen = rows[float(tau)]
-        return Report(
-            rollouts=count,
-            prompts=len(np.unique(logged.groups)),
-            behavior=float(np.mean(rewards)),
-            estimate=chosen.estimate,
-            low=chosen.low,
-            high=chosen.high,
-            level=level,
-            tau=chosen.tau,
-            normalized=chosen.normalized,
-            effective=effective,
-            truncated=chosen.truncated,
-            importance=float(estimate(importance_sampling(*plain))),
-            self_normalized=float(estimate(self_normalized(*plain))),
-            sweep=list(rows.values()),
-        )
-
-
-class _Logged:
-    """The completions in float64, with log-ratios, token rewards and values; built under x64."""
-
-    def __init__(self, log_pi, log_mu, token_mask, rewards, groups, *, values):
-        self.token_mask = jnp.asarray(token_mask)
-        self.groups = np.unique(groups, return_inverse=True)[1]
-        outcomes = jnp.asarray(rewards, jnp.float64)
-        self.log_ratios = log_ratio(
-            jnp.asarray(log_pi, jnp.float64), jnp.asarray(log_mu, jnp.float64), self.token_mask, limit=math.inf
-        )
-        self.rewards = outcome_rewards(outcomes, self.token_mask)
-        if values is None:
-            values = leave_one_out_values(outcomes, jnp.asarray(self.groups), self.token_mask)
-        self.values = jnp.asarray(values, jnp.float64)
-
-
-def _at(logged: _Logged, units: np.ndarray, tau: float, level: float, resamples: int, seed: int) -> AtTau:
-    terms, normalized, truncated = _terms(
-        logged.rewards, logged.values, logged.log_ratios, logged.token_mask, jnp.asarray(tau, jnp.float64)
+        units = group_ids if len(names) > 1 else np.arange(count)
+        rows = {one: _at(logged, units, one, level, resamples, seed) for one in sorted({*map(float, taus), tau})}
+    chosen = rows[tau]
+    return Report(
+        rollouts=count,
+        prompts=len(names),
+        behavior=float(np.mean(rewards)),
+        estimate=chosen.estimate,
+        low=chosen.low,
+        high=chosen.high,
+        level=level,
+        tau=tau,
+        normalized=chosen.normalized,
+        effective=effective,
+        truncated=chosen.truncated,
+        importance=importance,
+        self_normalized=normalized,
+        sweep=list(rows.values()),
     )
-    interval = bootstrap(terms, units, jax.random.key(seed), level=level, resamples=resamples)
-    return AtTau(tau, float(estimate(terms)), interval.low, interval.high, float(normalized), float(truncated))
+
+
+class _Logged(NamedTuple):
+    """What the estimators read, ``[B, T]`` each."""
+
+    rewards: Array
+    values: Array
+    log_ratios: Array
+    token_mask: Array
 
 
 @jax.jit
-def _terms(
-    rewards: Array, values: Array, log_ratios: Array, token_mask: Array, tau: Array
-) -> tuple[Terms, Array, Array]:
-    plain, normalized = (
-        truncated_doubly_robust(rewards, values, log_ratios, token_mask, tau=tau, normalize=by_step)
-        for by_step in (False, True)
-    )
-    return plain, estimate(normalized), truncated_share(log_ratios, token_mask, tau=tau)
+def _prepare(
+    log_pi: Array, log_mu: Array, outcomes: Array, token_mask: Array, groups: Array, values: Array | None
+) -> tuple[_Logged, tuple[Array, Array, Array]]:
+    """The completions as the estimators read them; the effective sample size, and the two plain estimates."""
+    ratios = log_ratio(log_pi, log_mu, token_mask, limit=math.inf)
+    values = leave_one_out_values(outcomes, groups, token_mask) if values is None else values
+    logged = _Logged(outcome_rewards(outcomes, token_mask), values, ratios, token_mask)
+    plain = [estimate(method(logged.rewards, ratios, token_mask)) for method in (importance_sampling, self_normalized)]
+    return logged, (effective_sample_size(sequence_weights(ratios, token_mask)), plain[0], plain[1])
+
+
+def _at(logged: _Logged, units: np.ndarray, tau: float, level: float, resamples: int, seed: int) -> AtTau:
+    terms, told = _terms(logged, jnp.asarray(tau, jnp.float64))
+    interval = bootstrap(terms, units, jax.random.key(seed), level=level, resamples=resamples)
+    value, normalized, truncated = (float(x) for x in told)
+    return AtTau(tau, value, interval.low, interval.high, normalized, truncated)
+
+
+@jax.jit
+def _terms(logged: _Logged, tau: Array) -> tuple[Terms, tuple[Array, Array, Array]]:
+    plain, normalized = (truncated_doubly_robust(*logged, tau=tau, normalize=by_step) for by_step in (False, True))
+    told = estimate(plain), estimate(normalized), truncated_share(logged.log_ratios, logged.token_mask, tau=tau)
+    return plain, told

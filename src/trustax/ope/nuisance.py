@@ -22,7 +22,7 @@ Coefficients = Float[Array, " F"]
 States = Float[Array, "*N F"]
 
 RIDGE = 1e-6
-"""Relative to the mean square of a feature: enough to solve a singular system, too little to bias one that is not."""
+"""Relative to the mean square of a moment matrix's singular values: enough to solve a singular system, no more."""
 
 
 def linear_value(
@@ -46,7 +46,8 @@ def linear_value(
         action_ratio: a = π/μ.
         weights: how much each row counts.
         gamma: discount; 1 needs episodes that end.
-        ridge: added to the diagonal, relative to the features' mean square. Large for many features and few episodes.
+        ridge: penalty on θ, relative to the mean square of the moments. Larger for many features and few episodes, and
+            wherever the policy hardly moves the features: what is not determined then goes to 0 and not to infinity.
 
     Returns: θ.
 
@@ -58,7 +59,7 @@ def linear_value(
     """
     weighted = features * (weights * action_ratio)[:, None]
     matrix = weighted.T @ (features - jnp.asarray(gamma, features.dtype) * next_features)
-    return jnp.linalg.solve(_damped(matrix, features, weights, ridge), weighted.T @ rewards)
+    return _damped_solve(matrix, weighted.T @ rewards, ridge)
 
 
 def average_value(
@@ -87,8 +88,7 @@ def average_value(
     ones = jnp.ones_like(features[:, :1])
     tested = jnp.concatenate([features, ones], axis=-1) * (weights * action_ratio)[:, None]
     matrix = tested.T @ jnp.concatenate([features - next_features, ones], axis=-1)
-    scale = jnp.concatenate([features, ones], axis=-1)
-    found = jnp.linalg.solve(_damped(matrix, scale, weights, ridge), tested.T @ rewards)
+    found = _damped_solve(matrix, tested.T @ rewards, ridge)
     return found[:-1], found[-1]
 
 
@@ -156,7 +156,7 @@ def discounted_state_ratio(
     weighted = features * weights[:, None]
     moments = (features - gamma * action_ratio[:, None] * next_features).T @ weighted
     wanted = (1.0 - gamma) * jnp.sum(weights) * initial_features
-    return jnp.linalg.solve(_damped(moments, features, weights, ridge), wanted)
+    return _damped_solve(moments, wanted, ridge)
 
 
 class ValueNetwork(nn.Module):
@@ -277,9 +277,14 @@ def segment_folds(length: int, count: int, gap: int) -> tuple[Int[np.ndarray, " 
     return folds, learn
 
 
-def _damped(matrix: Array, features: Array, weights: Array, ridge: Number) -> Array:
-    scale = jnp.sum(weights[:, None] * jnp.square(features)) / features.shape[1]
-    return matrix + jnp.asarray(ridge, matrix.dtype) * scale * jnp.eye(matrix.shape[0], dtype=matrix.dtype)
+def _damped_solve(matrix: Array, wanted: Array, ridge: Number) -> Array:
+    """Solve in least squares with a penalty: what the data does not determine goes to 0, not to infinity.
+
+    Adding to the diagonal would not do: these matrices are not symmetric, and it can make one singular.
+    """
+    square = matrix.T @ matrix
+    damping = jnp.asarray(ridge, matrix.dtype) * jnp.trace(square) / square.shape[0]
+    return jnp.linalg.solve(square + damping * jnp.eye(square.shape[0], dtype=matrix.dtype), matrix.T @ wanted)
 
 
 def _evaluate(network: ValueNetwork, params: Any, states: Array) -> Array:
