@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from trustax.analysis.off_policy import off_policy_json, print_off_policy
 from trustax.analysis.outcome import print_outcome
 from trustax.analysis.records import read_records
 from trustax.analysis.score_file import score_file
 from trustax.analysis.score_report import print_score
 from trustax.analysis.tokens import visible
 from trustax.errors import UserError
+from trustax.evaluation.off_policy import OffPolicyOptions
 from trustax.experiment import run
 from trustax.experiment.config import ExperimentConfig
 from trustax.experiment.config_files import load_config
@@ -66,6 +69,41 @@ def evaluate(config_file: Path, overrides: Sequence[str], *, checkpoint: Path | 
     found = run.evaluate(config, checkpoint=_existing(checkpoint))
     print(f"sampled: {found.sampled:.1%}")
     print(f"greedy:  {found.greedy:.1%}")
+
+
+def log_rollouts(
+    config_file: Path, overrides: Sequence[str], *, checkpoint: Path | None, count: int, file: Path
+) -> None:
+    """Write completions of held-out prompts with the log-probs that they were drawn with."""
+    config = _config(config_file, overrides)
+    records = run.log_rollouts(config, checkpoint=_existing(checkpoint), count=count)
+    file.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+    print(f"{len(records)} completions: {file}")
+
+
+def off_policy(
+    config_file: Path,
+    overrides: Sequence[str],
+    *,
+    checkpoint: Path | None,
+    rollouts: Path,
+    options: OffPolicyOptions,
+    layout: str | None,
+    skip_bad: bool,
+    json_file: Path | None,
+) -> None:
+    """Print what a checkpoint is worth by another policy's completions."""
+    found = run.off_policy(
+        _config(config_file, overrides),
+        checkpoint=_existing(checkpoint),
+        rollouts=rollouts,
+        options=options,
+        layout=layout,
+        skip_bad=skip_bad,
+    )
+    if json_file is not None:
+        json_file.write_text(off_policy_json(found) + "\n", encoding="utf-8")
+    print_off_policy(Console(), found)
 
 
 def score(

@@ -51,7 +51,7 @@ class TrainConfig:
     """How long, and in what parts. ``steps`` counts rollout batches; each is used by ``minibatches`` updates in turn.
 
     ``checkpoint_every`` and ``eval_every`` count steps; 0 means at the ends only. A loss or a gradient that is not
-    finite stops the run.
+    finite stops the run. ``early_warning`` estimates after each step, from its rollouts, what the updated policy earns.
     """
 
     steps: int
@@ -60,6 +60,7 @@ class TrainConfig:
     checkpoint_every: int = 5
     keep_checkpoints: int = 2
     eval_every: int = 0
+    early_warning: bool = False
 
     def __post_init__(self) -> None:
         refuse(self, type_problems(self) or self._range_problems())
