@@ -11,12 +11,14 @@ import jax
 from rich.console import Console
 from rich.text import Text
 
+from trustax.analysis.off_policy import off_policy_json, print_off_policy
 from trustax.analysis.outcome import print_outcome
 from trustax.analysis.records import read_records
 from trustax.analysis.score_file import score_file
 from trustax.analysis.score_report import print_score
 from trustax.analysis.tokens import visible
 from trustax.errors import UserError
+from trustax.evaluation.off_policy import OffPolicyOptions
 from trustax.experiment import run
 from trustax.experiment.config import ExperimentConfig
 from trustax.experiment.config_files import load_config
@@ -77,6 +79,41 @@ def convert(source: Path, folder: Path, *, dtype: str | None, shard_bytes: int, 
     """Write a policy as a Hugging Face folder, or its adapters in PEFT's layout, and say what is in it."""
     files = run_conversion(source, folder, dtype=dtype, shard_bytes=shard_bytes, adapter=adapter)
     print(f"{folder}: {', '.join(files)}")
+
+
+def log_rollouts(
+    config_file: Path, overrides: Sequence[str], *, checkpoint: Path | None, count: int, file: Path
+) -> None:
+    """Write completions of held-out prompts with the log-probs that they were drawn with."""
+    config = _config(config_file, overrides)
+    records = run.log_rollouts(config, checkpoint=_existing(checkpoint), count=count)
+    file.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+    print(f"{len(records)} completions: {file}")
+
+
+def off_policy(
+    config_file: Path,
+    overrides: Sequence[str],
+    *,
+    checkpoint: Path | None,
+    rollouts: Path,
+    options: OffPolicyOptions,
+    layout: str | None,
+    skip_bad: bool,
+    json_file: Path | None,
+) -> None:
+    """Print what a checkpoint is worth by another policy's completions."""
+    found = run.off_policy(
+        _config(config_file, overrides),
+        checkpoint=_existing(checkpoint),
+        rollouts=rollouts,
+        options=options,
+        layout=layout,
+        skip_bad=skip_bad,
+    )
+    if json_file is not None:
+        json_file.write_text(off_policy_json(found) + "\n", encoding="utf-8")
+    print_off_policy(Console(), found)
 
 
 def score(

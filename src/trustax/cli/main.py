@@ -124,11 +124,17 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_argument("--count", type=_at_least_one, default=4, metavar="N", help="completions a prompt (default: 4)")
     sample.add_argument("--greedy", action="store_true", help="the most probable token each time")
 
+    sample.add_argument(
+        "--rollouts", type=Path, metavar="OUT", help="write held-out completions with their log-probs, for --off-policy"
+    )
+
     evaluate = command(
         "eval",
         "Measure accuracy on held-out prompts, sampled and greedy.",
-        "trustax eval configs/tiny.py --checkpoint runs/tiny-seed0 evaluation.samples=16",
+        "trustax eval configs/tiny.py --checkpoint runs/tiny-seed0 evaluation.samples=16\n"
+        "trustax eval configs/tiny.py --checkpoint runs/tiny-seed0 --off-policy rollouts.jsonl",
     )
+    _add_off_policy(evaluate)
     for sub in (sample, evaluate):
         sub.add_argument(
             "--checkpoint", type=Path, metavar="DIR", help="a run folder (default: the policy before training)"
@@ -171,6 +177,24 @@ def _add_convert(commands: Any) -> None:
     convert.add_argument(
         "--shard-mb", type=_at_least_one, default=5000, metavar="N", help="the most that a file holds (default: 5000)"
     )
+
+
+def _add_off_policy(evaluate: argparse.ArgumentParser) -> None:
+    group = evaluate.add_argument_group(
+        "from another policy's completions, without sampling",
+        "JSONL or parquet, a completion a row: prompt_tokens or prompt, reward, and the sampler's part as in "
+        "`trustax score --help`. The value is that of sampling at evaluation.temperature.",
+    )
+    group.add_argument("--off-policy", type=Path, metavar="ROLLOUTS", help="estimate the mean reward from this file")
+    group.add_argument("--tau", type=float, metavar="X", help="largest prefix ratio (default: √completions)")
+    group.add_argument(
+        "--value", choices=("group", "linear", "network"), help="value of a prefix: mean reward of the prompt's others "
+        "(default), or learned from hidden states",
+    )  # fmt: skip
+    group.add_argument("--ess-floor", type=float, metavar="N", help="refuse below so many effective rollouts (10)")
+    group.add_argument("--layout", metavar="NAME", help="arrays, vllm or sglang (default: by the fields)")
+    group.add_argument("--skip-bad", action="store_true", help="leave bad rows out")
+    group.add_argument("--json", type=Path, metavar="OUT", help="write the report to a file too")
 
 
 def _add_score(commands: Any) -> None:
@@ -224,6 +248,13 @@ def _train(options: argparse.Namespace, overrides: list[str]) -> None:
 def _sample(options: argparse.Namespace, overrides: list[str]) -> None:
     from trustax.cli import commands
 
+    if options.rollouts is not None:
+        if options.prompt or options.greedy:
+            raise UserError("--rollouts samples the held-out prompts, whose answers are known: no --prompt, --greedy")
+        commands.log_rollouts(
+            options.config, overrides, checkpoint=options.checkpoint, count=options.count, file=options.rollouts
+        )
+        return
     commands.sample(
         options.config,
         overrides,
@@ -237,7 +268,24 @@ def _sample(options: argparse.Namespace, overrides: list[str]) -> None:
 def _evaluate(options: argparse.Namespace, overrides: list[str]) -> None:
     from trustax.cli import commands
 
-    commands.evaluate(options.config, overrides, checkpoint=options.checkpoint)
+    given = {name: vars(options)[name] for name in ("tau", "value", "ess_floor", "layout", "json")}
+    if options.off_policy is None:
+        unused = [name.replace("_", "-") for name, value in given.items() if value is not None]
+        if unused or options.skip_bad:
+            raise UserError(f"--{[*unused, 'skip-bad'][0]} belongs to --off-policy ROLLOUTS, which is not given")
+        commands.evaluate(options.config, overrides, checkpoint=options.checkpoint)
+        return
+    wanted = {"tau": options.tau, "value": options.value, "floor": options.ess_floor}
+    commands.off_policy(
+        options.config,
+        overrides,
+        checkpoint=options.checkpoint,
+        rollouts=options.off_policy,
+        options=commands.OffPolicyOptions(**{name: value for name, value in wanted.items() if value is not None}),
+        layout=options.layout,
+        skip_bad=options.skip_bad,
+        json_file=options.json,
+    )
 
 
 def _plan(options: argparse.Namespace, overrides: list[str]) -> None:

@@ -15,22 +15,18 @@ from trustax.data import Example, PromptStream
 from trustax.errors import ConfigError, RunInterrupted
 from trustax.evaluation.evaluate import Evaluation
 from trustax.evaluation.evaluate import evaluate as run_evaluation
-from trustax.experiment.assemble import (
-    Parts,
-    build_objective,
-    build_parts,
-    held_out,
-    load_split,
-    warm_started,
-)
+from trustax.evaluation.off_policy import OffPolicyOptions, evaluate_off_policy
+from trustax.experiment.assemble import Parts, build_objective, build_parts, held_out, load_split, warm_started
 from trustax.experiment.config import ExperimentConfig
 from trustax.experiment.interrupts import Interrupts
 from trustax.experiment.on_mesh import mesh_in_force, placement_of
 from trustax.experiment.recorder import Recorder
 from trustax.experiment.run_folder import RunFolder, versions
 from trustax.experiment.summary import Summary, read_summary
+from trustax.ope.completions import Report
 from trustax.policies import Policy, join, without_critic
-from trustax.rollouts.samples import sample_records
+from trustax.rollouts.importers import LoggedReader
+from trustax.rollouts.samples import logged_records, sample_records
 from trustax.training.loop import Trainer, reference_of
 from trustax.training.loop import train as run_training
 from trustax.training.optimizer import init_optimizer, make_optimizer
@@ -127,6 +123,40 @@ def sample(
     collector = dataclasses.replace(parts.collector, group_size=count, transform=transform)
     _, completions = collector(params, examples, step=0, version=0)
     return sample_records(completions, None, parts.tokenizer)
+
+
+def log_rollouts(config: ExperimentConfig, *, checkpoint: Path | None, count: int) -> list[dict[str, Any]]:
+    """Complete each held-out prompt ``count`` times as an evaluation does; records that ``off_policy`` reads."""
+    parts = build_parts(config)
+    params, examples = _params(parts, checkpoint), held_out(parts)
+    transform = Transform(temperature=config.evaluation.temperature)
+    collector = dataclasses.replace(parts.collector, group_size=count, transform=transform)
+    return logged_records(*collector(params, examples, step=0, version=0))
+
+
+def off_policy(
+    config: ExperimentConfig,
+    *,
+    checkpoint: Path | None,
+    rollouts: Path,
+    options: OffPolicyOptions,
+    layout: str | None = None,
+    skip_bad: bool = False,
+) -> Report:
+    """What a checkpoint is worth, sampled at ``evaluation.temperature``, by completions that another policy wrote."""
+    parts = build_parts(config)
+    reader = LoggedReader(rollouts, layout=layout, skip_bad=skip_bad, vocab_size=parts.policy.config.vocab_size)
+    rows = list(reader)
+    return evaluate_off_policy(
+        parts.policy,
+        _params(parts, checkpoint),
+        rows,
+        encode=lambda text: parts.collector.encode(Example(index=0, prompt=text, answer="")),
+        pad_id=parts.tokenizer.pad_id,
+        transform=Transform(temperature=config.evaluation.temperature),
+        options=options,
+        seed=config.seed,
+    )
 
 
 def evaluate(config: ExperimentConfig, *, checkpoint: Path | None) -> Evaluation:

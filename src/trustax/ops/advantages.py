@@ -118,6 +118,41 @@ def group_normalized(
     return select(centered / scale, valid)
 
 
+def group_centered_global_std(
+    rewards: Rewards, group_ids: GroupIds, *, valid: Valid = None, eps: float = EPS, clip: float | None = None
+) -> Float[Array, " B"]:
+    """Subtract the group's mean reward and divide by the standard deviation of all rewards of the batch.
+
+    ``A_i = (R_i − mean_group) / (std_batch(R) + ε)``, population std of the rewards themselves, not of the centered
+    ones: groups of any spread keep their weight, and the spread *between* groups shrinks all advantages.
+
+    Args:
+        rewards: one number per completion.
+        group_ids: equal for completions of one prompt.
+        valid: false for unscorable completions.
+        eps: added to the standard deviation.
+        clip: the largest absolute value (5 in Flow-GRPO's code); None for no limit.
+
+    Returns: ``[B]``; exactly 0 in constant groups, single-member groups and invalid rows.
+
+    References: Flow-GRPO, arXiv 2505.05470 (the option ``global_std`` of its code).
+
+    >>> group_centered_global_std(jnp.array([0.0, 2.0, 4.0, 2.0]), jnp.array([0, 0, 1, 2]), eps=0.0).tolist()[2:]
+    [0.0, 0.0]
+    >>> group_centered_global_std(jnp.array([0.0, 4.0, 2.0, 2.0]), jnp.array([0, 0, 1, 1]), clip=1.0).tolist()  # ±√2
+    [-1.0, 1.0, 0.0, 0.0]
+    """
+    rewards, valid, same = _prepare(rewards, group_ids, valid)
+    centered, _ = _centered(rewards, same)
+    count = jnp.maximum(jnp.sum(valid), 1).astype(rewards.dtype)
+    mean = jnp.sum(rewards) / count  # rewards of invalid rows are 0 by now
+    deviations = select(rewards - jnp.broadcast_to(mean, rewards.shape), valid)
+    std = jnp.sqrt(jnp.sum(jnp.square(deviations)) / count)
+    scale = jnp.where(std > 0, std + jnp.asarray(eps, std.dtype), jnp.ones_like(std))
+    scaled = select(centered / jnp.broadcast_to(scale, centered.shape), valid)
+    return scaled if clip is None else jnp.clip(scaled, -clip, clip)
+
+
 def leave_one_out(rewards: Rewards, group_ids: GroupIds, *, valid: Valid = None) -> Float[Array, " B"]:
     """Subtract the mean reward of the group's other members.
 
@@ -302,6 +337,7 @@ GAE = "gae"
 ADVANTAGES: dict[str, Callable[..., Float[Array, " B"]]] = {
     "group_normalized": group_normalized,
     "group_centered": group_centered,
+    "group_centered_global_std": group_centered_global_std,
     "leave_one_out": leave_one_out,
     "length_weighted_baseline": length_weighted_baseline,
     "mean_normalized": mean_normalized,

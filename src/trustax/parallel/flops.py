@@ -19,7 +19,7 @@ def count_flops(jaxpr: core.Jaxpr, *, while_trips: int = 1) -> float:
         if name == "dot_general":
             total += _dot(equation)
         elif name in ("ragged_dot", "ragged_dot_general"):
-            total += 2.0 * math.prod(equation.outvars[0].aval.shape) * equation.invars[0].aval.shape[-1]
+            total += 2.0 * math.prod(_shape(equation.outvars[0])) * _shape(equation.invars[0])[-1]
         inner = sum(count_flops(sub, while_trips=while_trips) for sub in _inner(equation.params))
         total += inner * {"scan": equation.params.get("length", 1), "while": while_trips}.get(name, 1)
     return total
@@ -27,8 +27,12 @@ def count_flops(jaxpr: core.Jaxpr, *, while_trips: int = 1) -> float:
 
 def _dot(equation: Any) -> float:
     ((contracted, _), _) = equation.params["dimension_numbers"]
-    left = equation.invars[0].aval.shape
-    return 2.0 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[axis] for axis in contracted)
+    left = _shape(equation.invars[0])
+    return 2.0 * math.prod(_shape(equation.outvars[0])) * math.prod(left[axis] for axis in contracted)
+
+
+def _shape(variable: Any) -> tuple[int, ...]:
+    return variable.aval.shape
 
 
 def _inner(params: dict[str, Any]) -> list[Any]:

@@ -74,6 +74,7 @@ class TrainConfig:
     ``checkpoint_every`` and ``eval_every`` count steps; 0 means at the ends only. ``reference_every``: after so many
     steps the reference becomes the policy of the day; 0 keeps the first one. A loss or a gradient that is not finite
     stops the run. ``critic`` is read where advantages are by GAE.
+    ``early_warning`` estimates after each step, from its rollouts, what the updated policy earns.
     """
 
     steps: int
@@ -84,6 +85,7 @@ class TrainConfig:
     eval_every: int = 0
     reference_every: int = 0
     critic: CriticConfig = CriticConfig()
+    early_warning: bool = False
 
     def __post_init__(self) -> None:
         refuse(self, type_problems(self) or self._range_problems())

@@ -25,6 +25,7 @@ from trustax.rollouts.samples import sample_records
 from trustax.scoring.score import score
 from trustax.training.config import OptimizerConfig, TrainConfig
 from trustax.training.critic import ValueTargets, gae_targets
+from trustax.training.early_warning import early_warning
 from trustax.training.gradients import Batch, take_prompts
 from trustax.training.optimizer import learning_rate
 from trustax.training.state import Pending, TrainState
@@ -251,6 +252,8 @@ def _finish_step(trainer: Trainer, state: TrainState, timing: dict[str, float]) 
     timing = timing | {"compilations": trainer.collector.sampler.traces}
     if "rollout_seconds" in timing:  # absent where the batch was collected before a resumption
         timing["tokens_per_second"] = tokens / max(timing["rollout_seconds"], 1e-9)
+    if trainer.config.early_warning:
+        seen |= early_warning(_log_probs(trainer.policy, state.params, pending.batch.rollout), pending.batch.rollout)
     step = state.step + 1
     trainer.recorder.step(step, pending.rollout_metrics | seen, timing)
     trainer.recorder.samples(step, _with_fates(pending))
