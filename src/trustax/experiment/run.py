@@ -128,7 +128,7 @@ def sample(
 def log_rollouts(config: ExperimentConfig, *, checkpoint: Path | None, count: int) -> list[dict[str, Any]]:
     """Complete each held-out prompt ``count`` times as an evaluation does; records that ``off_policy`` reads."""
     parts = build_parts(config)
-    params, examples = _params(parts, checkpoint), held_out(parts)
+    params, examples = trained_params(parts, checkpoint), held_out(parts)
     transform = Transform(temperature=config.evaluation.temperature)
     collector = dataclasses.replace(parts.collector, group_size=count, transform=transform)
     return logged_records(*collector(params, examples, step=0, version=0))
@@ -149,7 +149,7 @@ def off_policy(
     rows = list(reader)
     return evaluate_off_policy(
         parts.policy,
-        _params(parts, checkpoint),
+        trained_params(parts, checkpoint),
         rows,
         encode=lambda text: parts.collector.encode(Example(index=0, prompt=text, answer="")),
         pad_id=parts.tokenizer.pad_id,

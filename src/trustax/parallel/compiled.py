@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 
@@ -51,11 +51,13 @@ def compile_phase(
     clock = time.monotonic()
     traced = jax.jit(function, **jit_options).trace(*arguments)
     compiled = traced.lower().compile()
-    memory = compiled.memory_analysis()
+    memory, text = cast(Any, compiled.memory_analysis()), compiled.as_text()
+    if memory is None or text is None:
+        raise RuntimeError(f"the compiler for {kind} says nothing about the {name} program that it made")
     donated = memory.alias_size_in_bytes
     held, results = float(memory.argument_size_in_bytes), float(memory.output_size_in_bytes)
     flops = count_flops(traced.jaxpr.jaxpr, while_trips=while_trips) / chips
-    sent = collectives(compiled.as_text(), while_trips=while_trips)
+    sent = collectives(text, while_trips=while_trips)
     moved = held * weight_passes + results
     chip = CHIPS[kind]
     return Phase(
