@@ -33,7 +33,7 @@ def error_of_rmse(errors: np.ndarray) -> float:
 @pytest.fixture(scope="module")
 def chain_errors() -> dict[float, np.ndarray]:
     """By fraction of Q: estimate − truth ``[τ, runs]``."""
-    chain = walks.walk(np.random.default_rng(0), 300, 10_000)
+    chain = walks.walk(np.random.default_rng(0), 200, 10_000)
     omega, action = walks.chain_state_ratio(chain.state), walks.chain_action_ratio(chain.up)
     value, later = (walks.chain_differential_value(x) for x in (chain.state, chain.following))
 
@@ -52,8 +52,8 @@ def chain_errors() -> dict[float, np.ndarray]:
 @pytest.mark.parametrize("fraction", CHAIN)
 def test_the_chain_has_the_errors_of_the_table(chain_errors, fraction):
     for tau, errors, expected in zip(CHAIN_TAUS, chain_errors[fraction], CHAIN[fraction], strict=True):
-        # Both are simulations: ours of 300 chains, the table's of 150, with √2 times the standard error.
-        tolerance = 3 * np.sqrt(3) * error_of_rmse(errors) + 0.005
+        # Both are simulations: ours of 200 chains, the table's of 150, with 1.15 times the standard error.
+        tolerance = 3 * np.sqrt(1 + 200 / 150) * error_of_rmse(errors) + 0.005
         assert np.sqrt(np.mean(errors**2)) == pytest.approx(expected, abs=tolerance), f"τ = {tau}"
 
 
@@ -83,7 +83,7 @@ def test_the_tree_is_the_one_that_is_told_of(tree_runs):
     assert np.mean(weights.sum(-1) ** 2 / (weights**2).sum(-1) / 64) == pytest.approx(0.19, abs=0.02)
 
 
-@pytest.mark.parametrize("fraction", TREE)
+@pytest.mark.parametrize("fraction", [1.0, 0.0, pytest.param(0.7, marks=pytest.mark.slow)])
 def test_the_tree_has_the_errors_of_the_table(tree_runs, fraction):
     """It need not be the same tree: within a fifth where weights are bounded, and a third where they are not."""
     tree, found = tree_runs
