@@ -24,7 +24,7 @@ def test_ppo_with_a_critic_trains_it_and_resumes(small_config, tmp_path, value_h
     config = dataclasses.replace(small_config(), policy=PolicyConfig(value_head=value_head), objective=PPO)
     run.train(config, tmp_path / "whole")
     metrics = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
-    losses = [line["value/loss"] for line in metrics if "value/loss" in line]
+    losses = [line["metrics"]["value/loss"] for line in metrics if line["kind"] == "train"]
     assert len(losses) == 3 and all(np.isfinite(losses)) and losses[0] > 0
     head = run.trained_params(build_parts(config), tmp_path / "whole")["value"]
     assert np.any(head["kernel"]) and np.any(head["bias"])
