@@ -94,6 +94,33 @@ def test_missing_unused_and_misshaped_tensors_are_listed_together(tmp_path):
     assert "unused: model.layers.0.self_attn.q_norm.weight [8]" in text
 
 
+def test_one_error_tells_of_every_kind_of_fault(tmp_path):
+    """Missing, unused, mis-shaped, stray and truncated at once, and no fault twice."""
+    tensors = float32_tensors("llama")
+    tensors["model.layers.0.input_layernorm.weight"] = np.ones(33, np.float32)
+    tensors["model.extra.weight"] = np.ones(2, np.float32)
+    checkpoint(tmp_path, tensors, shards=2)
+    index = json.loads((tmp_path / INDEX).read_text())
+    whole = (tmp_path / "model-00002-of-00002.safetensors").read_bytes()
+    (tmp_path / "model-00002-of-00002.safetensors").write_bytes(whole[:-4])
+    del index["weight_map"]["model.embed_tokens.weight"]
+    index["weight_map"]["lm_head.weight"] = "model-00003-of-00002.safetensors"
+    (tmp_path / INDEX).write_text(json.dumps(index))
+    with pytest.raises(ValueError) as error:
+        policies.load(tmp_path)
+    lines = str(error.value).splitlines()[1:]
+    assert f"({len(lines)} problems)" in str(error.value)
+    for start in (
+        "mis-shaped: model.layers.0.input_layernorm.weight is [33]",
+        "unused: model.extra.weight [2]",
+        "stray: model.embed_tokens.weight is in",
+        "model-00003-of-00002.safetensors: the index names it, but it is not there",
+    ):
+        assert sum(line.strip().startswith(start) for line in lines) == 1, (start, lines)
+    assert sum("it is truncated" in line for line in lines) == 1
+    assert not any(line.strip().startswith("missing") for line in lines)  # each has been told of under another name
+
+
 def write_raw(path: Path, header: dict, data: bytes, length: int | None = None) -> None:
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + data)

@@ -160,6 +160,9 @@ def test_new_parameters_give_new_answers_and_the_function_keeps_no_state():
     after = run(scaled)
     assert np.abs(after - before).max() > 1e-3
     np.testing.assert_array_equal(run(PARAMS), before)
+    layers = {"layers": jax.tree.map(lambda x: x.at[1].multiply(1.5), PARAMS["layers"])}
+    for part in ({"embedding": PARAMS["embedding"] * 1.5}, layers):  # an update of a part counts as well
+        assert np.abs(run(PARAMS | part) - before).max() > 1e-3
 
 
 @pytest.mark.parametrize(
