@@ -14,7 +14,7 @@ from trustax.ops.transforms import canonical
 from trustax.sampling.keys import TRAINING, sample_keys
 from trustax.sampling.sampler import Generation, Sampler
 from trustax.types import FinishReason, Rollout, Transform, Verdict
-from trustax.verifiers.types import Verifier
+from trustax.verifiers.types import Request, Verifier, judge
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,25 +99,24 @@ class Collector:
         return rollout, completions
 
     def _verify(self, generation: Generation, examples: Sequence[Example]) -> list[Completion]:
-        completions = []
-        for row, example in enumerate(examples):
-            ids = [int(i) for i in generation.tokens[row][generation.token_mask[row]]]
-            text = self.tokenizer.decode([i for i in ids if i not in self.tokenizer.eos_ids])
-            outcome = self.verifier(
-                completion=text, example_prompt=example.prompt, answer=example.answer, metadata=example.metadata
+        rows = [[int(i) for i in tokens[mask]] for tokens, mask in zip(generation.tokens, generation.token_mask, strict=True)]
+        texts = [self.tokenizer.decode([i for i in ids if i not in self.tokenizer.eos_ids]) for ids in rows]
+        requests = [
+            Request(text, example.prompt, example.answer, example.metadata)
+            for text, example in zip(texts, examples, strict=True)
+        ]
+        return [
+            Completion(
+                prompt=request.example_prompt,
+                answer=request.answer,
+                text=request.completion,
+                token_ids=rows[row],
+                verdict=outcome.verdict,
+                reward=outcome.reward,
+                finish_reason=FinishReason(int(generation.finish_reason[row])),
             )
-            completions.append(
-                Completion(
-                    prompt=example.prompt,
-                    answer=example.answer,
-                    text=text,
-                    token_ids=ids,
-                    verdict=outcome.verdict,
-                    reward=outcome.reward,
-                    finish_reason=FinishReason(int(generation.finish_reason[row])),
-                )
-            )
-        return completions
+            for row, (request, outcome) in enumerate(zip(requests, judge(self.verifier, requests), strict=True))
+        ]
 
 
 def _sample_indices(indices: Sequence[int], group_size: int) -> np.ndarray:
