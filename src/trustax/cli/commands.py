@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from trustax.analysis.eval_page import print_estimates
 from trustax.analysis.outcome import print_outcome
 from trustax.analysis.records import read_records
 from trustax.analysis.score_file import score_file
@@ -18,6 +19,7 @@ from trustax.errors import UserError
 from trustax.experiment import run
 from trustax.experiment.config import ExperimentConfig
 from trustax.experiment.config_files import load_config
+from trustax.experiment.eval_report import write_evaluation
 from trustax.experiment.overrides import apply_overrides
 from trustax.experiment.run_folder import default_folder
 from trustax.experiment.suggest import nearest
@@ -60,12 +62,17 @@ def sample(
         console.print(Text(f"  {visible(record['completion'])}{verdict}"), soft_wrap=True)
 
 
-def evaluate(config_file: Path, overrides: Sequence[str], *, checkpoint: Path | None) -> None:
-    """Print held-out accuracy, sampled and greedy."""
+def evaluate(config_file: Path, overrides: Sequence[str], *, checkpoint: Path | None, output: Path | None) -> None:
+    """Print held-out accuracy, sampled and greedy, with intervals; write a report and a page where asked to."""
     config = _config(config_file, overrides)
     found = run.evaluate(config, checkpoint=_existing(checkpoint))
     print(f"sampled: {found.sampled:.1%}")
     print(f"greedy:  {found.greedy:.1%}")
+    console = Console()
+    print_estimates(console, found.estimates, greedy=found.greedy)
+    if output is not None:
+        write_evaluation(config, found, output, checkpoint=checkpoint)
+        console.print(f"report: {output / 'eval.html'} (eval.json)", markup=False, soft_wrap=True)
 
 
 def score(

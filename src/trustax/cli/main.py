@@ -126,12 +126,13 @@ def _parser() -> argparse.ArgumentParser:
 
     evaluate = command(
         "eval",
-        "Measure accuracy on held-out prompts, sampled and greedy.",
-        "trustax eval configs/tiny.py --checkpoint runs/tiny-seed0 evaluation.samples=16",
+        "Measure avg@k, pass@k and maj@k on held-out prompts, with intervals.",
+        "trustax eval configs/tiny.py --checkpoint runs/tiny-seed0 evaluation.samples=16 --output report",
     )
+    evaluate.add_argument("--output", type=Path, metavar="DIR", help="write eval.json and eval.html there")
     for sub in (sample, evaluate):
         sub.add_argument(
-            "--checkpoint", type=Path, metavar="DIR", help="a run folder (default: the policy before training)"
+            "--checkpoint", type=Path, metavar="DIR", help="a run folder (eval: or a Hugging Face folder; default: the policy before training)"
         )
     _add_score(commands)
     return parser
@@ -201,7 +202,7 @@ def _sample(options: argparse.Namespace, overrides: list[str]) -> None:
 def _evaluate(options: argparse.Namespace, overrides: list[str]) -> None:
     from trustax.cli import commands
 
-    commands.evaluate(options.config, overrides, checkpoint=options.checkpoint)
+    commands.evaluate(options.config, overrides, checkpoint=options.checkpoint, output=options.output)
 
 
 def _score(options: argparse.Namespace, overrides: list[str]) -> None:

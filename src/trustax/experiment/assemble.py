@@ -129,6 +129,12 @@ def _load_policy(config: ExperimentConfig) -> tuple[policies.ArchitectureConfig,
     return loaded.config.with_vocab_size(tokenizer.vocab_size), loaded.params, tokenizer
 
 
+def load_policy_tokenizer(config: ExperimentConfig) -> Tokenizer:
+    """The tokenizer of a config's policy."""
+    with _as_config_error():
+        return _load_policy(config)[2]
+
+
 class _as_config_error:
     """What the layers below refuse with ValueError or ImportError is the user's to mend: one line, exit code 2."""
 

@@ -16,6 +16,7 @@ from trustax.evaluation.evaluate import Evaluation
 from trustax.evaluation.evaluate import evaluate as run_evaluation
 from trustax.experiment.assemble import Parts, build_objective, build_parts, held_out, load_split, warm_started
 from trustax.experiment.config import ExperimentConfig
+from trustax.experiment.eval_report import check_tokenizer, evaluated_policy
 from trustax.experiment.interrupts import Interrupts
 from trustax.experiment.recorder import Recorder
 from trustax.experiment.run_folder import RunFolder, versions
@@ -106,8 +107,11 @@ def sample(
 
 
 def evaluate(config: ExperimentConfig, *, checkpoint: Path | None) -> Evaluation:
-    """Accuracy on the held-out prompts, of a checkpoint or of the policy before training."""
+    """Accuracy on the held-out prompts, of a checkpoint, a Hugging Face folder, or the policy before training."""
+    config, checkpoint = evaluated_policy(config, checkpoint)
     parts = build_parts(config)
+    if checkpoint is not None:
+        check_tokenizer(parts, checkpoint)
     found = _evaluate(parts, _params(parts, checkpoint), held_out(parts), lambda: True)
     assert found is not None
     return found
@@ -121,6 +125,9 @@ def _evaluate(parts: Parts, params: Any, examples: list[Example], keep_going: Ca
         examples,
         samples=settings.samples,
         temperature=settings.temperature,
+        top_p=settings.top_p,
+        at=settings.at,
+        confidence=settings.confidence,
         batch_prompts=parts.config.rollout.prompts_per_step,
         keep_going=keep_going,
     )

@@ -50,7 +50,7 @@ def jobs(monkeypatch) -> SimpleNamespace:
 
     def evaluate(config, **keywords):
         calls.evaluate.append(keywords)
-        return SimpleNamespace(sampled=0.25, greedy=0.5)
+        return SimpleNamespace(sampled=0.25, greedy=0.5, estimates={"avg@8": (0.25, 0.1, 0.4)})
 
     monkeypatch.setattr(commands, "run", SimpleNamespace(train=train, sample=sample, evaluate=evaluate))
     return calls
