@@ -3,9 +3,19 @@
 Importing this package needs neither ``grain`` nor ``tensorflow_datasets``; they are loaded where they are used.
 """
 
-from trustax.data.config import ArithmeticConfig, DataConfig, JsonlConfig, ReasoningGymConfig, SourceConfig, Split
+from trustax.data.config import (
+    ArithmeticConfig,
+    DataConfig,
+    JsonlConfig,
+    MixtureConfig,
+    PublishedConfig,
+    ReasoningGymConfig,
+    SourceConfig,
+    Split,
+)
 from trustax.data.json_tokenizer import JsonTokenizer, load_tokenizer
 from trustax.data.jsonl import read_jsonl
+from trustax.data.prompts import PromptEncoder
 from trustax.data.render import fit, prompt_text, render, supervised_ids
 from trustax.data.sources import load, prepare
 from trustax.data.stream import PromptStream
@@ -20,7 +30,10 @@ __all__ = [
     "JsonTokenizer",
     "JsonlConfig",
     "ListSource",
+    "MixtureConfig",
+    "PromptEncoder",
     "PromptStream",
+    "PublishedConfig",
     "ReasoningGymConfig",
     "Source",
     "SourceConfig",

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow_datasets as tfds
 
-from trustax.data import arithmetic, reasoning
-from trustax.data.config import ArithmeticConfig, ReasoningGymConfig
+from trustax.data import arithmetic, published, reasoning
+from trustax.data.config import ArithmeticConfig, PublishedConfig, ReasoningGymConfig
 from trustax.data.types import Example
 
 
@@ -80,3 +80,16 @@ class ReasoningGym(_ExampleBuilder, skip_registration=True):
 
     def _examples(self) -> dict[str, list[Example]]:
         return reasoning.split(self._source)
+
+
+class Published(_ExampleBuilder, skip_registration=True):
+    """A set of the papers, from a file that the user has downloaded; the file's hash is in the prepared folder's key."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    DESCRIPTION = "A published set of questions, read from a local file."
+
+    def __init__(self, *, source: PublishedConfig, **kwargs: Any) -> None:
+        super().__init__(source=source, **kwargs)
+
+    def _examples(self) -> dict[str, list[Example]]:
+        return published.split(self._source.name, self._source.path, filtered=self._source.filtered)

@@ -50,7 +50,9 @@ def train(config: ExperimentConfig, folder: Path, *, overwrite: bool = False) ->
                 finished = read_summary(run.summary_file)
                 if finished.steps == config.train.steps:
                     return finished
-            stream = PromptStream(source, batch_size=config.rollout.prompts_per_step, seed=config.seed)
+            stream = PromptStream(
+                source, batch_size=config.rollout.prompts_per_step, seed=config.seed, shuffle=config.data.shuffle
+            )
             optimizer = make_optimizer(config.optimizer)
             if last is None:
                 state = _initial_state(parts, warm_started(parts, source), optimizer, stream, objective.needs)
