@@ -7,6 +7,7 @@ own: ``Arithmetic(source=ArithmeticConfig(digits=2), data_dir=...)``.
 import abc
 import dataclasses
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -92,4 +93,9 @@ class Published(_ExampleBuilder, skip_registration=True):
         super().__init__(source=source, **kwargs)
 
     def _examples(self) -> dict[str, list[Example]]:
-        return published.split(self._source.name, self._source.path, filtered=self._source.filtered)
+        source = self._source
+        sides = published.split(source.name, source.path, filtered=source.filtered)
+        return {
+            side: [replace(one, prompt=source.wording.replace("{prompt}", one.prompt)) for one in examples]
+            for side, examples in sides.items()
+        }

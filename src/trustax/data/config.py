@@ -112,18 +112,22 @@ PUBLISHED = (
 class PublishedConfig:
     """A set of the papers, from a file that the user has put into ``path`` (`trustax.data.published` says which).
 
-    ``filtered`` takes the documented subset of DAPO-Math-17k; it changes no other set.
+    ``filtered`` takes the documented subset of DAPO-Math-17k; it changes no other set. ``wording`` is put around each
+    question of this set, where ``{prompt}`` stands: a set that comes without instructions gets those of another.
     """
 
     name: str
     kind: Literal["published"] = "published"
     path: str = ".cache/sets"
     filtered: bool = True
+    wording: str = "{prompt}"
 
     def __post_init__(self) -> None:
         problems = [] if self.kind == "published" else [f"kind is fixed to 'published', got {self.kind!r}"]
         if self.name not in PUBLISHED:
             problems.append(f"name must be one of {', '.join(PUBLISHED)}, got {self.name!r}")
+        if self.wording.count("{prompt}") != 1:
+            problems.append(f"wording must have {{prompt}} once, got {self.wording!r}")
         refuse(self, problems)
 
 
