@@ -34,7 +34,9 @@ def get_config() -> ExperimentConfig:
         policy=PolicyConfig(source=".cache/qwen3-4b-base", remat=True, dtype="bfloat16"),
         data=DataConfig(
             source=PublishedConfig("dapo_math_17k"),
-            test_source=MixtureConfig((PublishedConfig("aime24", wording=WORDING), PublishedConfig("aime25", wording=WORDING))),
+            test_source=MixtureConfig(
+                (PublishedConfig("aime24", wording=WORDING), PublishedConfig("aime25", wording=WORDING))
+            ),
             drop_long=True,
         ),
         verifier=VerifierConfig(name="math"),

@@ -60,7 +60,9 @@ def write_tiny_qwen3(folder: Path) -> None:
         vocab_size=320, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         special_tokens=[AddedToken("<|endoftext|>", special=True)],
     )  # fmt: skip
-    tokenizer.train_from_iterator(["Solve the following math problem step by step. The last line of your response"] * 9, trainer)
+    tokenizer.train_from_iterator(
+        ["Solve the following math problem step by step. The last line of your response"] * 9, trainer
+    )
     size = tokenizer.get_vocab_size()
     settings = json.loads((GOLDEN / "config.json").read_text())
     settings |= {"vocab_size": size, "max_position_embeddings": 1024, "eos_token_id": 0}
@@ -81,7 +83,8 @@ def write_tiny_qwen3(folder: Path) -> None:
 def write_sets(folder: Path) -> None:
     folder.mkdir(parents=True)
     chats = [
-        VERL | {"prompt": [{"role": "user", "content": f"Solve {n} + 4."}], "reward_model": {"ground_truth": f"{n + 4}"}}
+        VERL
+        | {"prompt": [{"role": "user", "content": f"Solve {n} + 4."}], "reward_model": {"ground_truth": f"{n + 4}"}}
         for n in range(12)
     ]
     rows = {

@@ -39,7 +39,9 @@ def print_estimates(console: Console, estimates: Mapping[str, Sequence[float]], 
     console.print(table)
 
 
-def eval_page(report: Mapping[str, Any], *, trained: Sequence[Mapping[str, Any]] = (), delta: float | None = None) -> str:
+def eval_page(
+    report: Mapping[str, Any], *, trained: Sequence[Mapping[str, Any]] = (), delta: float | None = None
+) -> str:
     """The page of a report (``eval.json``). ``trained`` are records of a run's last step, with divergence and fate."""
     parts = [f"<!doctype html><html lang=en><meta charset=utf-8><title>{_text(report['name'])}</title>"]
     parts.append(f"<style>{_STYLE}</style><h1>{_text(report['name'])}</h1>")
@@ -47,7 +49,9 @@ def eval_page(report: Mapping[str, Any], *, trained: Sequence[Mapping[str, Any]]
     parts.append(f"<p class=legend>{_LEGEND}</p>")
     for number, prompt in enumerate(report["prompts"]):
         share = f"{prompt['correct']} of {len(prompt['samples'])}"
-        parts.append(f"<details{' open' if number == 0 else ''}><summary><b>{share}</b> {_text(prompt['prompt'][:200])}</summary>")
+        parts.append(
+            f"<details{' open' if number == 0 else ''}><summary><b>{share}</b> {_text(prompt['prompt'][:200])}</summary>"
+        )
         parts.append(f"<pre>{_text(prompt['prompt'])}</pre><p>Right answer: {_text(prompt['answer'])}</p>")
         parts += [_sample(sample, delta) for sample in prompt["samples"]]
         parts.append("</details>")
@@ -89,7 +93,9 @@ def _token(sample: Mapping[str, Any], place: int, delta: float | None) -> str:
     masked = "kept" in sample and place < len(sample["kept"]) and not sample["kept"][place]
     told += ["masked"] if masked else []
     mark = " class=masked" if masked else ""
-    return f'<span{mark} style="{style}" title="{_text(", ".join(told))}">{_text(visible(sample["tokens"][place]))}</span>'
+    return (
+        f'<span{mark} style="{style}" title="{_text(", ".join(told))}">{_text(visible(sample["tokens"][place]))}</span>'
+    )
 
 
 def _known(numbers: Sequence[float | None], place: int) -> float | None:

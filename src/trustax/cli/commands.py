@@ -17,6 +17,7 @@ from trustax.analysis.score_report import print_score
 from trustax.analysis.tokens import visible
 from trustax.errors import UserError
 from trustax.experiment import run
+from trustax.experiment import sft as supervised
 from trustax.experiment.config import ExperimentConfig
 from trustax.experiment.config_files import load_config
 from trustax.experiment.eval_report import write_evaluation
@@ -38,6 +39,15 @@ def train(config_file: Path, overrides: Sequence[str], *, output: Path | None, o
     console.print(
         f"run folder: {folder} (plots/overview.png, metrics.jsonl, summary.json)", markup=False, soft_wrap=True
     )
+
+
+def sft(config_file: Path, overrides: Sequence[str], *, output: Path | None, overwrite: bool) -> None:
+    """Train on given answers, and say where the parameters are and how to go on from them."""
+    config = _config(config_file, overrides)
+    folder = supervised.default_folder(config) if output is None else output
+    loss = supervised.sft(config, folder, overwrite=overwrite)
+    print(f"loss: {loss:.4f} nats per token")
+    print(f"run folder: {folder} (trustax train {config_file} policy.start={folder} supervised.steps=0)")
 
 
 def sample(

@@ -112,8 +112,14 @@ def _parser() -> argparse.ArgumentParser:
         "Train a policy; run the same command again to resume it.",
         "trustax train configs/tiny.py seed=1 optimizer.learning_rate=1e-5 --output runs/first",
     )
-    train.add_argument("--output", type=Path, metavar="DIR", help="run folder (default: runs/NAME-seedSEED)")
-    train.add_argument("--overwrite", action="store_true", help="remove the run that is in the folder first")
+    supervised = command(
+        "sft",
+        "Train a policy on the sources' own answers, to warm-start it.",
+        "trustax sft configs/tiny.py supervised.steps=300 --output runs/warm",
+    )
+    for sub, default in ((train, "runs/NAME-seedSEED"), (supervised, "runs/NAME-sft-seedSEED")):
+        sub.add_argument("--output", type=Path, metavar="DIR", help=f"run folder (default: {default})")
+        sub.add_argument("--overwrite", action="store_true", help="remove the run that is in the folder first")
 
     sample = command(
         "sample",
@@ -132,7 +138,10 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--output", type=Path, metavar="DIR", help="write eval.json and eval.html there")
     for sub in (sample, evaluate):
         sub.add_argument(
-            "--checkpoint", type=Path, metavar="DIR", help="a run folder (eval: or a Hugging Face folder; default: the policy before training)"
+            "--checkpoint",
+            type=Path,
+            metavar="DIR",
+            help="a run folder (eval: or a Hugging Face folder; default: the policy before training)",
         )
     _add_score(commands)
     return parser
@@ -186,6 +195,12 @@ def _train(options: argparse.Namespace, overrides: list[str]) -> None:
     commands.train(options.config, overrides, output=options.output, overwrite=options.overwrite)
 
 
+def _sft(options: argparse.Namespace, overrides: list[str]) -> None:
+    from trustax.cli import commands
+
+    commands.sft(options.config, overrides, output=options.output, overwrite=options.overwrite)
+
+
 def _sample(options: argparse.Namespace, overrides: list[str]) -> None:
     from trustax.cli import commands
 
@@ -222,7 +237,7 @@ def _score(options: argparse.Namespace, overrides: list[str]) -> None:
     )
 
 
-_COMMANDS = {"train": _train, "sample": _sample, "eval": _evaluate, "score": _score}
+_COMMANDS = {"train": _train, "sft": _sft, "sample": _sample, "eval": _evaluate, "score": _score}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,6 +6,7 @@ Importing this package needs neither ``grain`` nor ``tensorflow_datasets``; they
 from trustax.data.config import (
     ArithmeticConfig,
     DataConfig,
+    DifficultyConfig,
     JsonlConfig,
     MixtureConfig,
     PublishedConfig,
@@ -26,6 +27,7 @@ __all__ = [
     "ArithmeticConfig",
     "CharTokenizer",
     "DataConfig",
+    "DifficultyConfig",
     "Example",
     "JsonTokenizer",
     "JsonlConfig",

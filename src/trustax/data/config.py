@@ -157,6 +157,23 @@ SourceConfig = PlainSourceConfig | MixtureConfig
 
 
 @dataclasses.dataclass(frozen=True)
+class DifficultyConfig:
+    """Train only on prompts that the start policy solves in a share ``low .. high`` of ``samples`` completions."""
+
+    samples: int = 8
+    low: float = 0.05
+    high: float = 0.95
+
+    def __post_init__(self) -> None:
+        problems = type_problems(self)
+        if not problems and self.samples < 1:
+            problems.append(f"samples must be at least 1, got {self.samples}")
+        if not problems and not 0 <= self.low <= self.high <= 1:
+            problems.append(f"low and high must satisfy 0 <= low <= high <= 1, got {self.low} and {self.high}")
+        refuse(self, problems)
+
+
+@dataclasses.dataclass(frozen=True)
 class DataConfig:
     """A source and how its questions are put to a model.
 
@@ -164,12 +181,14 @@ class DataConfig:
     as ``{a}`` and ``{b}`` of a sum. ``system`` replaces the system prompt of the tokenizer's chat template; None keeps
     that template's own. ``folder`` holds prepared data sets. A prompt beyond the length limit stops the run, unless
     ``drop_long`` asks to leave such examples out. Held-out questions are the test split of ``test_source``, or of
-    ``source`` itself. ``shuffle=False`` asks the questions in the source's own order, every epoch.
+    ``source`` itself. ``shuffle=False`` asks the questions in the source's own order, every epoch. ``difficulty`` leaves
+    out what the start policy finds too hard or too easy, before training.
     """
 
     source: SourceConfig = dataclasses.field(default_factory=ArithmeticConfig)
     test_source: SourceConfig | None = None
     shuffle: bool = True
+    difficulty: DifficultyConfig | None = None
     template: str = "{prompt}"
     system: str | None = None
     folder: str = ".cache/data"

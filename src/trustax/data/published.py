@@ -103,12 +103,20 @@ def _files(*stems: str, split: str = "test") -> dict[str, tuple[str, ...]]:
 
 SETS: dict[str, PublishedSet] = {
     "dapo_math_17k": PublishedSet(
-        "DAPO-Math-17k", "BytedTsinghua-SIA/DAPO-Math-17k (arXiv 2503.14476)", _files("dapo-math-17k", split="train"), (_VERL,)
+        "DAPO-Math-17k",
+        "BytedTsinghua-SIA/DAPO-Math-17k (arXiv 2503.14476)",
+        _files("dapo-math-17k", split="train"),
+        (_VERL,),
     ),
     "aime24": PublishedSet(
-        "AIME 2024", "Maxwell-Jia/AIME_2024 or BytedTsinghua-SIA/AIME-2024", _files("aime24", "aime-2024"), _QUESTION_OR_PROBLEM
+        "AIME 2024",
+        "Maxwell-Jia/AIME_2024 or BytedTsinghua-SIA/AIME-2024",
+        _files("aime24", "aime-2024"),
+        _QUESTION_OR_PROBLEM,
     ),
-    "aime25": PublishedSet("AIME 2025", "math-ai/aime25 or opencompass/AIME2025", _files("aime25"), _QUESTION_OR_PROBLEM),
+    "aime25": PublishedSet(
+        "AIME 2025", "math-ai/aime25 or opencompass/AIME2025", _files("aime25"), _QUESTION_OR_PROBLEM
+    ),
     "aime26": PublishedSet("AIME 2026", "math-ai/aime26", _files("aime26"), _QUESTION_OR_PROBLEM),
     "math": PublishedSet(
         "MATH",

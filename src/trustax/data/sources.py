@@ -71,7 +71,9 @@ def _load(source: PlainSourceConfig, folder: str, split: Split) -> Source:
     builder = _import_tfds().builder_from_directory(str(prepared))
     if split not in builder.info.splits:
         there = ", ".join(builder.info.splits)
-        raise ValueError(f"{_title(source)} has no {split} split, only {there}; set data.test_source for held-out questions")
+        raise ValueError(
+            f"{_title(source)} has no {split} split, only {there}; set data.test_source for held-out questions"
+        )
     return TfdsSource(f"{prepared.name}:{split}", builder.as_data_source(split=split))
 
 

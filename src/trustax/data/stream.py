@@ -37,7 +37,12 @@ class PromptStream(Iterator[list[Example]]):
             problems.append(f"the source {source.name} has no example")
         if problems:
             raise ValueError("PromptStream: " + "; ".join(problems))
-        self._identity: dict[str, Any] = {"source": source.name, "length": len(source), "batch_size": batch_size, "seed": seed}
+        self._identity: dict[str, Any] = {
+            "source": source.name,
+            "length": len(source),
+            "batch_size": batch_size,
+            "seed": seed,
+        }
         if not shuffle:
             self._identity["shuffle"] = False
         ordered = _import_grain().MapDataset.source(source).seed(seed)

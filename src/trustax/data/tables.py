@@ -27,11 +27,15 @@ def _read_parquet(path: Path) -> list[dict[str, Any]]:
         parquet = importlib.import_module("pyarrow.parquet")
         arrow_errors = importlib.import_module("pyarrow.lib").ArrowException
     except ImportError as error:
-        raise ImportError(f"{path} is parquet, which needs the package pyarrow: pip install 'trustax[parquet]'") from error
+        raise ImportError(
+            f"{path} is parquet, which needs the package pyarrow: pip install 'trustax[parquet]'"
+        ) from error
     try:
         return parquet.read_table(path).to_pylist()
     except (arrow_errors, OSError, ValueError) as error:
-        raise ValueError(f"{path} is not a parquet file that can be read (cut short?): {error}; fetch it again") from error
+        raise ValueError(
+            f"{path} is not a parquet file that can be read (cut short?): {error}; fetch it again"
+        ) from error
 
 
 def _read_json_lines(path: Path) -> list[dict[str, Any]]:

@@ -26,7 +26,9 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
     Code", arXiv 2107.03374, eq. 1).
     """
     if not (0 <= correct <= samples and 1 <= k <= samples):
-        raise ValueError(f"expected 0 <= correct <= samples and 1 <= k <= samples, got {correct}, {samples} and k = {k}")
+        raise ValueError(
+            f"expected 0 <= correct <= samples and 1 <= k <= samples, got {correct}, {samples} and k = {k}"
+        )
     return 1.0 - math.comb(samples - correct, k) / math.comb(samples, k)
 
 

@@ -10,12 +10,13 @@ import jax
 
 from trustax.analysis.plots import plot_run
 from trustax.checkpoint.checkpointer import Checkpointer
-from trustax.data import Example, PromptStream
+from trustax.data import Example, PromptStream, Source
 from trustax.errors import ConfigError, RunInterrupted
 from trustax.evaluation.evaluate import Evaluation
 from trustax.evaluation.evaluate import evaluate as run_evaluation
 from trustax.experiment.assemble import Parts, build_objective, build_parts, held_out, load_split, warm_started
 from trustax.experiment.config import ExperimentConfig
+from trustax.experiment.difficulty import filter_by_difficulty
 from trustax.experiment.eval_report import check_tokenizer, evaluated_policy
 from trustax.experiment.interrupts import Interrupts
 from trustax.experiment.recorder import Recorder
@@ -46,16 +47,22 @@ def train(config: ExperimentConfig, folder: Path, *, overwrite: bool = False) ->
     with RunFolder(folder, config, overwrite=overwrite) as run, Interrupts() as interrupts:
         with Checkpointer(run.checkpoints, keep=config.train.keep_checkpoints) as checkpointer:
             last = checkpointer.latest_step()
+            if last is not None and "kind" in checkpointer.read_record(last):
+                raise ConfigError(
+                    f"{folder} holds a run of `trustax sft`; name another folder and set policy.start to it"
+                )
             if last is not None and run.summary_file.exists():
                 finished = read_summary(run.summary_file)
                 if finished.steps == config.train.steps:
                     return finished
+            optimizer = make_optimizer(config.optimizer)
+            start = _start(parts, source) if last is None else None
+            source = filter_by_difficulty(parts, start, source, run.path / "difficulty.json")
             stream = PromptStream(
                 source, batch_size=config.rollout.prompts_per_step, seed=config.seed, shuffle=config.data.shuffle
             )
-            optimizer = make_optimizer(config.optimizer)
             if last is None:
-                state = _initial_state(parts, warm_started(parts, source), optimizer, stream, objective.needs)
+                state = _initial_state(parts, start, optimizer, stream, objective.needs)
             else:
                 state = _restore(checkpointer, last, parts, optimizer, objective.needs)
             clock = _Clock(started - state.seconds)
@@ -72,6 +79,7 @@ def train(config: ExperimentConfig, folder: Path, *, overwrite: bool = False) ->
                     update=make_update(parts.policy, optimizer, micro_batches=config.train.micro_batches),
                     evaluate=lambda params, go_on: _evaluate(parts, params, examples, go_on),
                     config=config.train,
+                    rollout=config.rollout,
                     optimizer=config.optimizer,
                     recorder=recorder,
                     save=lambda state: _save(checkpointer, state, clock),
@@ -133,6 +141,13 @@ def _evaluate(parts: Parts, params: Any, examples: list[Example], keep_going: Ca
         batch_prompts=parts.config.rollout.prompts_per_step,
         keep_going=keep_going,
     )
+
+
+def _start(parts: Parts, source: Source) -> Any:
+    """The parameters that training starts from."""
+    if parts.config.policy.start is not None:
+        return _params(parts, Path(parts.config.policy.start))
+    return warm_started(parts, source)
 
 
 def _initial_state(

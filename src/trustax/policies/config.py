@@ -142,11 +142,15 @@ def tiny_config(
 
 @dataclasses.dataclass(frozen=True)
 class PolicyConfig:
-    """The policy of an experiment: ``source`` is ``"tiny"`` (from scratch) or a path that ``load`` reads."""
+    """The policy of an experiment: ``source`` is ``"tiny"`` (from scratch) or a path that ``load`` reads.
+
+    ``start`` is a run folder, of `trustax sft` for one: training starts from its last parameters.
+    """
 
     source: str = "tiny"
     dtype: str = "float32"
     remat: bool = False
+    start: str | None = None
 
     def __post_init__(self) -> None:
         refuse(self, type_problems(self))

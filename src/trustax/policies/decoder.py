@@ -207,12 +207,18 @@ def _residual_scale(config: ArchitectureConfig) -> float:
 def _shared(
     config: ArchitectureConfig, positions: Int[Array, "B L"], valid: Bool[Array, "B S"], index: Int[Array, ""] | None
 ) -> Shared:
-    """Rotations and masks. A query in slot i sees the valid slots up to i; slots before ``index`` are the cache's."""
+    """Rotations and masks. A query in slot i sees the valid slots up to i; slots before ``index`` are the cache's.
+
+    Without a cache a row may hold several sequences one after the other: each begins at position 0 and sees only itself.
+    """
     length, slots = positions.shape[1], valid.shape[1]
     new_valid = valid if index is None else jax.lax.dynamic_slice_in_dim(valid, index, length, axis=1)
     causal = jnp.tril(jnp.ones((length, length), bool))
     new_mask = causal[None, :, :] & new_valid[:, None, :]
     cached_mask = None
+    if index is None:
+        sequence = jnp.cumsum((positions == 0).astype(jnp.int32), axis=1)
+        new_mask &= sequence[:, :, None] == sequence[:, None, :]
     if index is not None:
         in_cache = valid & (jnp.arange(slots) < index)[None, :]
         cached_mask = jnp.broadcast_to(in_cache[:, None, :], (valid.shape[0], length, slots))

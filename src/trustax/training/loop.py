@@ -18,7 +18,10 @@ from trustax.errors import RunError, RunInterrupted
 from trustax.objectives import ADVANTAGES, Objective
 from trustax.policies.policy import Policy
 from trustax.rollouts.collect import Collector
+from trustax.rollouts.config import RolloutConfig
+from trustax.rollouts.dynamic import collect_dynamically
 from trustax.rollouts.metrics import rollout_metrics
+from trustax.rollouts.overlong import handle_overlong
 from trustax.rollouts.samples import sample_records
 from trustax.scoring.score import score
 from trustax.training.config import OptimizerConfig, TrainConfig
@@ -63,6 +66,7 @@ class Trainer:
     update: Callable[..., UpdateResult]
     evaluate: Callable[[Any, Callable[[], bool]], Evaluation | None]
     config: TrainConfig
+    rollout: RolloutConfig
     optimizer: OptimizerConfig
     recorder: Recorder
     save: Callable[[TrainState], None]
@@ -145,8 +149,16 @@ def _evaluate(trainer: Trainer, state: TrainState) -> None:
 
 def _collect(trainer: Trainer, state: TrainState) -> None:
     """Draw prompts, sample and judge completions, and add what the objective wants known before the first update."""
-    examples = next(trainer.stream)
-    rollout, completions = trainer.collector(state.params, examples, step=state.step, version=state.updates)
+    rollout, completions, told = collect_dynamically(
+        trainer.collector,
+        state.params,
+        lambda: next(trainer.stream),
+        rounds=trainer.rollout.dynamic_rounds,
+        step=state.step,
+        version=state.updates,
+    )
+    before = rollout_metrics(rollout, completions) | told
+    rollout, told = handle_overlong(rollout, completions, trainer.rollout)
     rollout, advantages = _advantages(trainer.objective.advantage, rollout)
     needs = trainer.objective.needs
     state.pending = Pending(
@@ -160,7 +172,7 @@ def _collect(trainer: Trainer, state: TrainState) -> None:
         done=0,
         fates=[],
         update_metrics=[],
-        rollout_metrics=rollout_metrics(rollout, completions),
+        rollout_metrics=before | told,
         samples=sample_records(completions, np.asarray(advantages), trainer.collector.tokenizer),
     )
 

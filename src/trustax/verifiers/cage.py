@@ -28,7 +28,11 @@ _MAX_OUTPUT = 1 << 20
 # Forbidden system calls by number: fork vfork execve execveat ptrace socket socketpair kill tkill tgkill unshare setns
 # mount bpf pidfd_send_signal process_vm_readv/writev keyctl add_key. clone only for threads; clone3 "does not exist".
 _CALLS = {
-    "x86_64": (0xC000003E, 56, (57, 58, 59, 322, 101, 41, 53, 62, 200, 234, 272, 308, 165, 321, 424, 310, 311, 250, 248)),
+    "x86_64": (
+        0xC000003E,
+        56,
+        (57, 58, 59, 322, 101, 41, 53, 62, 200, 234, 272, 308, 165, 321, 424, 310, 311, 250, 248),
+    ),
     "aarch64": (0xC00000B7, 220, (221, 281, 117, 198, 199, 129, 130, 131, 97, 268, 40, 280, 424, 270, 271, 219, 217)),
 }
 _CLONE3, _IO_URING = 435, (425, 426, 427)
@@ -99,7 +103,9 @@ def run_tests(program: str, tests: list[dict]) -> list[dict]:
     results = []
     for test in tests:
         try:
-            result = _called(compiled, test, functions) if "call" in test else {"output": _printed(compiled, test["input"])}
+            result = (
+                _called(compiled, test, functions) if "call" in test else {"output": _printed(compiled, test["input"])}
+            )
             json.dumps(result)
         except BaseException as error:  # noqa: BLE001  the program may raise anything, SystemExit included
             result = {"error": type(error).__name__}

@@ -11,7 +11,9 @@ def check_answers(verifier: Verifier, answers: Iterable[tuple[int, str]], *, nam
     """Refuse right answers (with their examples' numbers) that parse to nothing; ``name`` is the set they are from."""
     if not isinstance(verifier, ChecksAnswers):
         return
-    problems = [(index, problem) for index, answer in answers if (problem := verifier.answer_problem(answer)) is not None]
+    problems = [
+        (index, problem) for index, answer in answers if (problem := verifier.answer_problem(answer)) is not None
+    ]
     if problems:
         listed = "; ".join(f"example {index}: {problem}" for index, problem in problems[:MAX_LISTED])
         more = f"; and {len(problems) - MAX_LISTED} more" if len(problems) > MAX_LISTED else ""

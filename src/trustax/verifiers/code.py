@@ -52,7 +52,9 @@ class Code:
         inputs = [{key: value for key, value in test.items() if key not in ("output", "expected")} for test in tests]
         found = self._run(blocks[-1], inputs)
         if "results" not in found:
-            return TIMEOUT if found.get("failure") == "timeout" else WRONG if found.get("failure") == "program" else ERROR
+            return (
+                TIMEOUT if found.get("failure") == "timeout" else WRONG if found.get("failure") == "program" else ERROR
+            )
         passed = [_passes(test, result) for test, result in zip(tests, found["results"], strict=False)]
         return CORRECT if len(passed) == len(tests) and all(passed) else WRONG
 
@@ -80,7 +82,9 @@ class Code:
 
 
 def _is_test(test: Any) -> bool:
-    return isinstance(test, dict) and ({"input", "output"} <= test.keys() or {"call", "args", "expected"} <= test.keys())
+    return isinstance(test, dict) and (
+        {"input", "output"} <= test.keys() or {"call", "args", "expected"} <= test.keys()
+    )
 
 
 def _passes(test: dict[str, Any], result: dict[str, Any]) -> bool:

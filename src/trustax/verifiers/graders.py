@@ -58,9 +58,7 @@ class ReasoningGym:
     last ``<answer>...</answer>`` holds is scored.
     """
 
-    def __init__(
-        self, *, tag: str | None = None, limit_s: float | None = 10.0, workers: int | None = None
-    ) -> None:
+    def __init__(self, *, tag: str | None = None, limit_s: float | None = 10.0, workers: int | None = None) -> None:
         self._tag = tag
         if importlib.util.find_spec("reasoning_gym") is None:
             raise ImportError(

@@ -87,7 +87,10 @@ def _hopeless(value: Value, right: str, given: str) -> bool | None:
 
 
 def _is_arithmetic(text: str) -> bool:
-    return _ARITHMETIC.fullmatch(text) is not None and re.search(r"[0-9)}]\s*(?:[-+*/(]|\\cdot|\\times|\\div)", text) is not None
+    return (
+        _ARITHMETIC.fullmatch(text) is not None
+        and re.search(r"[0-9)}]\s*(?:[-+*/(]|\\cdot|\\times|\\div)", text) is not None
+    )
 
 
 def _letters(text: str) -> set[str]:

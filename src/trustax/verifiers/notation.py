@@ -8,9 +8,13 @@ TEXT_OPEN, TEXT_CLOSE = "⟦", "⟧"
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname)\s*\{([^{}]*)\}")
 _DELIMITER_SIZE = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?)(?![A-Za-z])")
 _THIN_SPACE_IN_NUMBER = re.compile(r"(?<=\d)(?:\\,|\\ |\N{NARROW NO-BREAK SPACE}|\N{NO-BREAK SPACE}|~)(?=\d{3}(?!\d))")
-_SPACE = re.compile(r"(?<!\\)\\[,;:! ]|\\q?quad(?![A-Za-z])|~|\N{NO-BREAK SPACE}|\N{NARROW NO-BREAK SPACE}|\N{THIN SPACE}")
+_SPACE = re.compile(
+    r"(?<!\\)\\[,;:! ]|\\q?quad(?![A-Za-z])|~|\N{NO-BREAK SPACE}|\N{NARROW NO-BREAK SPACE}|\N{THIN SPACE}"
+)
 _DEGREE = re.compile(r"\^\s*\{?\s*\\circ\s*\}?|°")
-_COMMANDS = re.compile(r"\\(dfrac|tfrac|cfrac|cdot|times|ast|leqslant|geqslant|leq|geq|le|ge|lt|gt|varnothing)(?![A-Za-z])")
+_COMMANDS = re.compile(
+    r"\\(dfrac|tfrac|cfrac|cdot|times|ast|leqslant|geqslant|leq|geq|le|ge|lt|gt|varnothing)(?![A-Za-z])"
+)
 _SHORT = {
     "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac", "cdot": "*", "times": "*", "ast": "*", "lt": "<", "gt": ">",
     "leqslant": "≤", "geqslant": "≥", "leq": "≤", "geq": "≥", "le": "≤", "ge": "≥", "varnothing": r"\emptyset",
@@ -35,7 +39,12 @@ def unwrapped(text: str) -> str:
         text = text.rstrip(".,;:").strip() if not text.endswith(("\\,", "\\;", "\\:", "\\!")) else text[:-2]
         for left, right in _OPENING.items():
             inside = text[len(left) : -len(right)]
-            if len(text) > len(left) + len(right) and text.startswith(left) and text.endswith(right) and left not in inside:
+            if (
+                len(text) > len(left) + len(right)
+                and text.startswith(left)
+                and text.endswith(right)
+                and left not in inside
+            ):
                 text = inside
                 break
         if text == before:

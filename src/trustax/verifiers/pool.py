@@ -49,7 +49,9 @@ class Pool:
         waiting = deque(enumerate(calls))
         with self._lock:  # one map at a time: workers hold one call each
             slots = range(min(len(self._workers), len(calls)))
-            threads = [threading.Thread(target=self._serve, args=(slot, waiting, answers), daemon=True) for slot in slots]
+            threads = [
+                threading.Thread(target=self._serve, args=(slot, waiting, answers), daemon=True) for slot in slots
+            ]
             for thread in threads:
                 thread.start()
             for thread in threads:

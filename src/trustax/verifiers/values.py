@@ -91,9 +91,7 @@ _NUMBER = re.compile(
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _COUNTS = {
     word: Number(Fraction(number))
-    for number, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve".split()
-    )
+    for number, word in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())
 }
 _NAME = r"\\?[A-Za-z]+(?:_[A-Za-z0-9])?'?(?:\([A-Za-z]\))?"
 _EQUATION = re.compile(rf"({_NAME})\s*=\s*(?!=)(.+)", re.DOTALL)
@@ -164,7 +162,11 @@ def _magnitude(match: re.Match[str]) -> Fraction | None:
     if signs_and_parts[1] is not None:
         return _fraction(match["whole"], *signs_and_parts)
     if match["over2"]:
-        return None if not int(match["under2"]) else int(match["whole2"]) + Fraction(int(match["over2"]), int(match["under2"]))
+        return (
+            None
+            if not int(match["under2"])
+            else int(match["whole2"]) + Fraction(int(match["over2"]), int(match["under2"]))
+        )
     if match["over"]:
         below = plain(match["under"])
         return None if not below else plain(match["over"]) / (-below if match["minus"] else below)
@@ -200,7 +202,9 @@ _GLUED = frozenset("cm mm km kg mg lb oz ft mi ml cm^2 cm^3 km/h mph".split())
 
 
 def _words(text: str) -> Value | None:
-    inner = text.strip(TEXT_OPEN + TEXT_CLOSE + " ") if text.count(TEXT_OPEN) == 1 and text.endswith(TEXT_CLOSE) else text
+    inner = (
+        text.strip(TEXT_OPEN + TEXT_CLOSE + " ") if text.count(TEXT_OPEN) == 1 and text.endswith(TEXT_CLOSE) else text
+    )
     if text.startswith(TEXT_OPEN) or inner is text:
         if match := _CHOICE.fullmatch(inner):
             return Words(match[1].lower())
@@ -277,7 +281,11 @@ def _bracketed(text: str) -> Value | None:
     for left, right in ((r"\{", r"\}"), ("{", "}")):
         if text.startswith(left) and text.endswith(right) and _closes_at_end(text, left):
             parts = split_top(text[len(left) : -len(right)], ",;")
-            if (left == "{" and len(parts) == 1) or any(char in text for char in "|:") or not all(p.strip() for p in parts):
+            if (
+                (left == "{" and len(parts) == 1)
+                or any(char in text for char in "|:")
+                or not all(p.strip() for p in parts)
+            ):
                 return None
             return Unordered("set", tuple(map(_value, parts)))
     opening, closing = text[:1], text[-1:]
@@ -308,7 +316,10 @@ def _closes_at_end(text: str, opening: str) -> bool:
 
 def _formula(text: str) -> Formula:
     unit = None
-    tail = re.search(rf"\s*{TEXT_OPEN}[^{TEXT_OPEN}{TEXT_CLOSE}]*{TEXT_CLOSE}\s*(?:\^\s*\{{?[23]\}}?)?$|\s[a-z]{{2,}}(?: [a-z]{{2,}})?$", text)
+    tail = re.search(
+        rf"\s*{TEXT_OPEN}[^{TEXT_OPEN}{TEXT_CLOSE}]*{TEXT_CLOSE}\s*(?:\^\s*\{{?[23]\}}?)?$|\s[a-z]{{2,}}(?: [a-z]{{2,}})?$",
+        text,
+    )
     if tail is not None and tail.start() > 0:
         unit = _unit(tail[0])
         text = text if unit is None else text[: tail.start()]

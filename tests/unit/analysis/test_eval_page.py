@@ -9,7 +9,13 @@ EVIL = "<script>alert('x')</script>\"&"
 
 
 def report() -> dict:
-    sample = {"verdict": "correct", "reward": 1.0, "completion": "7" + EVIL, "tokens": ["7", EVIL], "log_mu": [-0.1, -6.0]}
+    sample = {
+        "verdict": "correct",
+        "reward": 1.0,
+        "completion": "7" + EVIL,
+        "tokens": ["7", EVIL],
+        "log_mu": [-0.1, -6.0],
+    }
     return {
         "name": EVIL,
         "greedy": 0.5,
@@ -28,7 +34,14 @@ class Tags(html.parser.HTMLParser):
 
 
 def test_nothing_that_a_model_wrote_becomes_markup() -> None:
-    trained = {"prompt": EVIL, "tokens": [EVIL], "verdict": "wrong", "reward": 0.0, "kept": [False], "divergence": [0.3]}
+    trained = {
+        "prompt": EVIL,
+        "tokens": [EVIL],
+        "verdict": "wrong",
+        "reward": 0.0,
+        "kept": [False],
+        "divergence": [0.3],
+    }
     page = eval_page(report(), trained=[trained], delta=0.15)
     parser = Tags()
     parser.feed(page)

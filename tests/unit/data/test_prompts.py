@@ -65,5 +65,7 @@ def test_a_file_cut_short_is_made_anew(tmp_path: Path) -> None:
 def test_an_empty_split_after_the_length_filter_says_what_emptied_it(tmp_path: Path) -> None:
     kept = encoder(tmp_path, Counting(), max_length=7).fit(SOURCE)
     assert len(kept) == 10
-    with pytest.raises(ValueError, match=r"all 12 prompts have more than 3 tokens \(the shortest has 7\); nothing is left"):
+    with pytest.raises(
+        ValueError, match=r"all 12 prompts have more than 3 tokens \(the shortest has 7\); nothing is left"
+    ):
         encoder(tmp_path, Counting(), max_length=3).fit(SOURCE)

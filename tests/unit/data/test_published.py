@@ -55,13 +55,17 @@ def test_a_file_in_the_sets_schema_is_read(name: str, end: str, tmp_path: Path) 
 
 
 def test_without_a_file_the_error_says_which_and_where(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"MATH-500 isn't in .*: download HuggingFaceH4/MATH-500 .* \(test: math500.parquet or"):
+    with pytest.raises(
+        ValueError, match=r"MATH-500 isn't in .*: download HuggingFaceH4/MATH-500 .* \(test: math500.parquet or"
+    ):
         source(tmp_path, "math500")
 
 
 def test_another_schema_is_refused_with_both_lists_of_columns(tmp_path: Path) -> None:
     write(tmp_path, "gsm8k", [{"Question": "3 + 4", "answer": "7"}])
-    with pytest.raises(ValueError, match=r"not in the schema of GSM8K: expected the columns question, answer; found Question, answer"):
+    with pytest.raises(
+        ValueError, match=r"not in the schema of GSM8K: expected the columns question, answer; found Question, answer"
+    ):
         source(tmp_path, "gsm8k")
 
 
@@ -95,7 +99,15 @@ def dapo(prompt: str, answer: str) -> dict:
 
 
 def test_the_subset_of_dapo_is_what_is_documented(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    rows = [dapo("a", "1"), dapo("b", "2"), dapo("a", "1"), dapo("c", "3"), dapo("c", "4"), dapo("求 d", "5"), dapo("e", "1/2")]
+    rows = [
+        dapo("a", "1"),
+        dapo("b", "2"),
+        dapo("a", "1"),
+        dapo("c", "3"),
+        dapo("c", "4"),
+        dapo("求 d", "5"),
+        dapo("e", "1/2"),
+    ]
     write(tmp_path, "dapo_math_17k", rows)
     with caplog.at_level(logging.WARNING):
         kept = source(tmp_path, "dapo_math_17k")
@@ -106,7 +118,9 @@ def test_the_subset_of_dapo_is_what_is_documented(tmp_path: Path, caplog: pytest
 
 def test_a_filter_that_leaves_nothing_says_why(tmp_path: Path) -> None:
     write(tmp_path, "dapo_math_17k", [dapo("求 d", "5"), dapo("e", "1/2")])
-    with pytest.raises(ValueError, match="the filter leaves nothing: 2 rows, 2 questions, 2 with one answer, 1 without Chinese, 0"):
+    with pytest.raises(
+        ValueError, match="the filter leaves nothing: 2 rows, 2 questions, 2 with one answer, 1 without Chinese, 0"
+    ):
         source(tmp_path, "dapo_math_17k")
 
 

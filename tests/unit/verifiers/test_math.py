@@ -95,7 +95,11 @@ def test_a_fraction_in_all_its_notations_and_its_neighbours(value) -> None:
     plain, sign = verifiers.build("math", algebra=False), "-" if value < 0 else ""
     over, under = abs(value.numerator), value.denominator
     whole, rest = divmod(over, under)
-    spellings = [f"{sign}{over}/{under}", rf"{sign}\frac{{{over}}}{{{under}}}", rf"{sign}\dfrac{{{2 * over}}}{{{2 * under}}}"]
+    spellings = [
+        f"{sign}{over}/{under}",
+        rf"{sign}\frac{{{over}}}{{{under}}}",
+        rf"{sign}\dfrac{{{2 * over}}}{{{2 * under}}}",
+    ]
     if whole and rest:
         spellings.append(rf"{sign}{whole}\frac{{{rest}}}{{{under}}}")
     for spelling in spellings:
@@ -115,7 +119,9 @@ def test_an_operand_is_no_result() -> None:
 def test_answers_that_parse_to_nothing_are_found_before_a_run() -> None:
     math = verifiers.build("math", algebra=False)
     verifiers.check_answers(math, [(0, "7")], name="set")
-    with pytest.raises(ValueError, match=r"set: the verifier can't use 2 of its answers: example 1: the answer '\$\$' has"):
+    with pytest.raises(
+        ValueError, match=r"set: the verifier can't use 2 of its answers: example 1: the answer '\$\$' has"
+    ):
         verifiers.check_answers(math, [(0, "7"), (1, "$$"), (2, " ")], name="set")
     with pytest.raises(ValueError, match="example 3: the answer 'seven' is no number"):
         verifiers.check_answers(verifiers.build("last_number"), [(3, "seven")], name="set")
