@@ -5,12 +5,12 @@ Hardware:  accelerators with room for 4 B float32 parameters, their gradients an
 Needs:     the model's folder in .cache/qwen3-4b-base, and in .cache/sets the files that `trustax.data.published` names:
            dapo-math-17k.parquet, aime24.parquet or .jsonl, aime25.parquet or .jsonl
 
-Published settings, by their source. PDM (2607.10848): the model, about 13k questions of DAPO-Math-17k, K 20, delta 0.15, C 5,
-T 1 without truncation, avg@16. Its learning rate, batch and lengths are not known to us; they are those of DRPO's recipe for
-the same model (2606.09821): 64 prompts of 8 completions, 4 updates a batch, AdamW 1e-6 without warm-up, betas 0.9 and
-0.999, weight decay 0.01, clip 1, answers of at most 8192 tokens, 800 batches, an evaluation every 10. Prompts of at most 1024
-tokens are DPPO's (2602.04879). Which 13k questions is not published: the filter is ours. The aggregation is DPPO's example.
-Nothing has been measured with this config here.
+Published settings, by their source. PDM (2607.10848): the model, about 13k questions of DAPO-Math-17k, K 20, delta
+0.15, C 5, T 1 without truncation, avg@16. Its learning rate, batch and lengths are not known to us; they are those of
+DRPO's recipe for the same model (2606.09821): 64 prompts of 8 completions, 4 updates a batch, AdamW 1e-6 without
+warm-up, betas 0.9 and 0.999, weight decay 0.01, clip 1, answers of at most 8192 tokens, 800 batches, an evaluation
+every 10. Prompts of at most 1024 tokens are DPPO's (2602.04879). Which 13k questions is not published: the filter is
+ours. The aggregation is DPPO's example. Nothing has been measured with this config here.
 """
 
 from trustax.data import DataConfig, MixtureConfig, PublishedConfig
@@ -22,9 +22,9 @@ from trustax.training import OptimizerConfig, TrainConfig
 
 # DAPO's questions carry these words; AIME's files don't. Leave them out for a file that does.
 WORDING = (
-    "Solve the following math problem step by step. The last line of your response should be of the form Answer: $Answer "
-    "(without quotes) where $Answer is the answer to the problem.\n\n{prompt}\n\nRemember to put your answer on its own "
-    'line after "Answer:".'
+    "Solve the following math problem step by step. The last line of your response should be of the form Answer: "
+    "$Answer (without quotes) where $Answer is the answer to the problem.\n\n{prompt}\n\nRemember to put your answer "
+    'on its own line after "Answer:".'
 )
 
 

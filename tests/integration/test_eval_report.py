@@ -40,7 +40,7 @@ def test_a_run_with_another_tokenizer_is_refused(small_config, tmp_path: Path, m
 
     config = small_config()
     trained = dataclasses.replace(config, policy=dataclasses.replace(config.policy, source="elsewhere"))
-    (tmp_path / "config.json").write_text(json.dumps(to_json(trained)))
+    (tmp_path / "config.json").write_text(json.dumps({"config": to_json(trained)}))
     monkeypatch.setattr(eval_report, "load_policy_tokenizer", lambda _: SimpleNamespace(fingerprint="a"))
     parts = SimpleNamespace(config=config, tokenizer=SimpleNamespace(fingerprint="b"))
     with pytest.raises(ConfigError, match=r"trained with the tokenizer of policy.source = elsewhere.* the two differ"):

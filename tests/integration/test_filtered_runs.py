@@ -28,7 +28,12 @@ def test_filters_report_and_resume(small_config, tmp_path: Path) -> None:
     run.train(one, tmp_path / "parts")
     (tmp_path / "parts" / "summary.json").unlink()
     run.train(config, tmp_path / "parts")
-    assert run_files(tmp_path / "parts")["samples"] == run_files(tmp_path / "whole")["samples"]
+    assert trained(tmp_path / "parts") == trained(tmp_path / "whole")
+
+
+def trained(folder: Path) -> list[str]:
+    """Without the evaluation that a run of one step ends with."""
+    return [line for line in run_files(folder)["samples"].splitlines() if '"kind": "train"' in line]
 
 
 def test_a_filter_that_empties_the_split_says_what_did(small_config, tmp_path: Path) -> None:

@@ -102,7 +102,8 @@ def test_three_steps_with_a_tiny_checkpoint(tmp_path: Path, monkeypatch: pytest.
     write_tiny_qwen3(tmp_path / ".cache" / "qwen3-4b-base")
     write_sets(tmp_path / ".cache" / "sets")
     small = [
-        "rollout.prompts_per_step=4", "rollout.group_size=2", "rollout.max_prompt_tokens=256", "rollout.max_new_tokens=6",
+        "rollout.prompts_per_step=4", "rollout.group_size=2", "rollout.max_prompt_tokens=256",
+        "rollout.max_new_tokens=6",
         "train.steps=3", "train.minibatches=2", "train.micro_batches=1", "train.eval_every=0", "evaluation.samples=2",
     ]  # fmt: skip
     config = apply_overrides(load_config(CONFIG), small)

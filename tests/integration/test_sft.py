@@ -51,6 +51,6 @@ def test_it_learns_resumes_and_is_taken_up(small_config, tmp_path: Path) -> None
 def test_without_steps_there_is_nothing_to_do(small_config, tmp_path: Path, capsys) -> None:
     config = small_config()
     none = dataclasses.replace(config, supervised=dataclasses.replace(config.supervised, steps=0))
-    with pytest.raises(ConfigError, match="supervised.steps is 0"):
+    with pytest.raises(ConfigError, match=r"supervised\.steps is 0"):
         sft(none, tmp_path / "run")
     assert main(["sft", str(tmp_path / "absent.py")]) == 2

@@ -21,8 +21,8 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .3em 0; } summary 
 .masked { outline: 2px solid #d00000; outline-offset: -1px; } .legend { color: #666; }
 """
 _LEGEND = (
-    "Ground: log μ, from white (certain) to blue (e⁻⁵ and less). Where a divergence was recorded, its ground is from white to "
-    "red (the threshold and beyond). A red frame: masked. Point at a token for its numbers."
+    "Ground: log μ, from white (certain) to blue (e⁻⁵ and less). Where a divergence was recorded, its ground is from "
+    "white to red (the threshold and beyond). A red frame: masked. Point at a token for its numbers."
 )
 # The log-prob at which a token's ground is full, in nats.
 _FULL_SURPRISE = 5.0
@@ -50,7 +50,8 @@ def eval_page(
     for number, prompt in enumerate(report["prompts"]):
         share = f"{prompt['correct']} of {len(prompt['samples'])}"
         parts.append(
-            f"<details{' open' if number == 0 else ''}><summary><b>{share}</b> {_text(prompt['prompt'][:200])}</summary>"
+            f"<details{' open' if number == 0 else ''}><summary><b>{share}</b> "
+            f"{_text(prompt['prompt'][:200])}</summary>"
         )
         parts.append(f"<pre>{_text(prompt['prompt'])}</pre><p>Right answer: {_text(prompt['answer'])}</p>")
         parts += [_sample(sample, delta) for sample in prompt["samples"]]

@@ -84,7 +84,7 @@ class ReasoningGym(_ExampleBuilder, skip_registration=True):
 
 
 class Published(_ExampleBuilder, skip_registration=True):
-    """A set of the papers, from a file that the user has downloaded; the file's hash is in the prepared folder's key."""
+    """A set of the papers, from a file that the user has downloaded; its hash is in the prepared folder's key."""
 
     VERSION = tfds.core.Version("1.0.0")
     DESCRIPTION = "A published set of questions, read from a local file."

@@ -181,8 +181,8 @@ class DataConfig:
     as ``{a}`` and ``{b}`` of a sum. ``system`` replaces the system prompt of the tokenizer's chat template; None keeps
     that template's own. ``folder`` holds prepared data sets. A prompt beyond the length limit stops the run, unless
     ``drop_long`` asks to leave such examples out. Held-out questions are the test split of ``test_source``, or of
-    ``source`` itself. ``shuffle=False`` asks the questions in the source's own order, every epoch. ``difficulty`` leaves
-    out what the start policy finds too hard or too easy, before training.
+    ``source`` itself. ``shuffle=False`` asks the questions in the source's own order, every epoch. ``difficulty``
+    leaves out what the start policy finds too hard or too easy, before training.
     """
 
     source: SourceConfig = dataclasses.field(default_factory=ArithmeticConfig)

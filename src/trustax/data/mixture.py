@@ -9,7 +9,8 @@ from trustax.data.types import Example, Source
 
 @dataclasses.dataclass(frozen=True)
 class Mixture:
-    """Interleaves sources by their weights, evenly and in a fixed order; a pass ends when the first source would repeat.
+    """Interleaves sources by their weights, evenly and in a fixed order; a pass ends when the first source would
+    repeat.
 
     Position k belongs to the source whose share is furthest behind, so that every prefix is as close to the weights as
     whole examples allow. The index of an example is its position: no two sources share a group. What of a larger source

@@ -25,8 +25,8 @@ class PromptEncoder:
     """Gives an example's prompt ids; refuses a prompt of more than ``max_length`` tokens.
 
     ``load`` tokenises a whole source ahead. What it made is kept under ``folder``, by a key of everything that decides
-    the ids: the tokenizer with its chat template, the system prompt, and the questions in the words of the template. With
-    another tokenizer, template or set the key is another one, and nothing stale can be read.
+    the ids: the tokenizer with its chat template, the system prompt, and the questions in the words of the template.
+    With another tokenizer, template or set the key is another one, and nothing stale can be read.
     """
 
     def __init__(self, config: DataConfig, tokenizer: Tokenizer, *, max_length: int) -> None:

@@ -147,7 +147,7 @@ SETS: dict[str, PublishedSet] = {
 
 
 def find_files(name: str, folder: str | Path) -> dict[str, Path]:
-    """The file of each split that is there; refuses a folder that has none, saying what to fetch and where to put it."""
+    """The file of each split that is there; a folder without any is refused with what to fetch and where to put it."""
     known = SETS[name]
     there = {split: [Path(folder) / file for file in files] for split, files in known.files.items()}
     present = {split: [path for path in paths if path.is_file()] for split, paths in there.items()}
@@ -155,8 +155,8 @@ def find_files(name: str, folder: str | Path) -> dict[str, Path]:
     if not found:
         wanted = "; ".join(f"{split}: {' or '.join(files)}" for split, files in known.files.items())
         raise ValueError(
-            f"{known.title} isn't in {folder}: download {known.source} and put its file there ({wanted}). Nothing is fetched "
-            f"at run time"
+            f"{known.title} isn't in {folder}: download {known.source} and put its file there ({wanted}). "
+            f"Nothing is fetched at run time"
         )
     return found
 
@@ -170,8 +170,8 @@ def read_published(name: str, path: Path, *, filtered: bool) -> list[Example]:
     if schema is None:
         expected = " or ".join(", ".join(one.columns) for one in known.schemas)
         raise ValueError(
-            f"{path} is not in the schema of {known.title}: expected the columns {expected}; found {', '.join(columns)}. "
-            f"The file should be {known.source}"
+            f"{path} is not in the schema of {known.title}: expected the columns {expected}; found "
+            f"{', '.join(columns)}. The file should be {known.source}"
         )
     examples: list[Example] = []
     problems: list[str] = []
@@ -205,7 +205,10 @@ def select(examples: list[Example], *, name: str) -> list[Example]:
     consistent = [example for example in unique if len(answers[example.prompt]) == 1]
     english = [example for example in consistent if not re.search(r"[\u3400-\u9fff]", example.prompt)]
     whole = [example for example in english if re.fullmatch(r"-?[0-9]+", example.answer.strip())]
-    steps = f"{len(examples)} rows, {len(unique)} questions, {len(consistent)} with one answer, {len(english)} without Chinese"
+    steps = (
+        f"{len(examples)} rows, {len(unique)} questions, {len(consistent)} with one answer, "
+        f"{len(english)} without Chinese"
+    )
     logger.warning("%s: kept %d examples (%s)", name, len(whole), steps)
     if not whole:
         raise ValueError(f"{name}: the filter leaves nothing: {steps}, 0 with a whole number as answer")

@@ -45,7 +45,7 @@ def render(
     max_length: int | None = None,
     encode: Callable[[str], list[int]] | None = None,
 ) -> list[int]:
-    """The prompt's ids; refuses a prompt of more than ``max_length`` tokens. ``encode`` may know a text's ids already."""
+    """The prompt's ids; refuses a prompt of more than ``max_length`` tokens. ``encode`` may know the ids already."""
     text = prompt_text(example, config.template)
     ids = tokenizer.encode_prompt(text, config.system) if encode is None else encode(text)
     if not ids:
@@ -80,8 +80,8 @@ def fit(
         return source
     if not kept:
         raise ValueError(
-            f"{source.name}: all {dropped} prompts have more than {max_length} tokens (the shortest has {min(lengths)}); "
-            f"nothing is left"
+            f"{source.name}: all {dropped} prompts have more than {max_length} tokens (the shortest has "
+            f"{min(lengths)}); nothing is left"
         )
     logger.warning(
         "%s: left out %d of %d prompts of more than %d tokens", source.name, dropped, len(source), max_length

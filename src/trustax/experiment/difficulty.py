@@ -34,8 +34,8 @@ def filter_by_difficulty(parts: Parts, params: Any, source: Source, file: Path) 
     name = f"{source.name}:pass_rate={settings.low:g}..{settings.high:g}"
     if not keep.any():
         raise ConfigError(
-            f"{source.name}: none of {len(source)} prompts has a pass rate in {settings.low:g}..{settings.high:g} ({counts}); "
-            f"widen data.difficulty, or start from another policy"
+            f"{source.name}: none of {len(source)} prompts has a pass rate in {settings.low:g}..{settings.high:g} "
+            f"({counts}); widen data.difficulty, or start from another policy"
         )
     bias = float(lengths[keep].mean() - lengths.mean())
     logger.warning(

@@ -18,7 +18,7 @@ from trustax.objectives import RECIPES
 
 
 def evaluated_policy(config: ExperimentConfig, checkpoint: Path | None) -> tuple[ExperimentConfig, Path | None]:
-    """A Hugging Face folder as the policy of the config, which is not trained before it is measured; runs as they are."""
+    """A Hugging Face folder as the policy of the config, not trained before it is measured; runs as they are."""
     if checkpoint is None or (checkpoint / "checkpoints").is_dir() or not any(checkpoint.glob("*.safetensors")):
         return config, checkpoint
     policy = dataclasses.replace(config.policy, source=str(checkpoint))
@@ -31,15 +31,15 @@ def check_tokenizer(parts: Parts, checkpoint: Path) -> None:
     if not file.is_file():  # a bare folder of checkpoints says nothing of its tokenizer
         return
     try:
-        trained = from_json(json.loads(file.read_text(encoding="utf-8")))
-    except ValueError as error:
+        trained = from_json(json.loads(file.read_text(encoding="utf-8"))["config"])
+    except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{file} is not the record of a run: {error}") from error
     if trained.policy.source == parts.config.policy.source:
         return
     if load_policy_tokenizer(trained).fingerprint != parts.tokenizer.fingerprint:
         raise ConfigError(
-            f"{checkpoint} was trained with the tokenizer of policy.source = {trained.policy.source}, the config's is that of "
-            f"{parts.config.policy.source}, and the two differ; set policy.source to the first"
+            f"{checkpoint} was trained with the tokenizer of policy.source = {trained.policy.source}, the config's is "
+            f"that of {parts.config.policy.source}, and the two differ; set policy.source to the first"
         )
 
 

@@ -33,7 +33,8 @@ def nucleus(logits: Float[Array, "*B V"], top_p: Float[Array, ""], *, halvings: 
         { i : p_i ≥ t },  t the largest threshold with Σ_{p_i ≥ t} p_i ≥ top_p
 
     The token that crosses ``top_p`` is kept, and the most probable one always is. The threshold is found by halving, as
-    sorting a vocabulary is far slower; tokens within 1e-9 of the last one's probability are kept with it, ties included.
+    sorting a vocabulary is far slower; tokens within 1e-9 of the last one's probability are kept with it, ties
+    included.
 
     Args:
       logits: Unnormalised log-probs.

@@ -209,7 +209,8 @@ def _shared(
 ) -> Shared:
     """Rotations and masks. A query in slot i sees the valid slots up to i; slots before ``index`` are the cache's.
 
-    Without a cache a row may hold several sequences one after the other: each begins at position 0 and sees only itself.
+    Without a cache a row may hold several sequences one after the other: each begins at position 0 and sees only
+    itself.
     """
     length, slots = positions.shape[1], valid.shape[1]
     new_valid = valid if index is None else jax.lax.dynamic_slice_in_dim(valid, index, length, axis=1)

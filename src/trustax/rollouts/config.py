@@ -11,9 +11,9 @@ class RolloutConfig:
     """``prompts_per_step`` prompts with ``group_size`` completions each; the ``top_k`` likeliest tokens are stored.
 
     ``dynamic_rounds`` beyond 1 is dynamic sampling (DAPO): groups of equal reward are dropped and further prompts are
-    drawn, so many times at most; what is still missing then is filled up with dropped ones. ``overlong`` says what becomes of
-    completions cut off at ``max_new_tokens``: ``"keep"`` them; ``"filter"`` them out of the loss, not out of the baseline;
-    ``"shape"`` the reward, down by up to 1 over the last ``overlong_buffer`` tokens.
+    drawn, so many times at most; what is still missing then is filled up with dropped ones. ``overlong`` says what
+    becomes of completions cut off at ``max_new_tokens``: ``"keep"`` them; ``"filter"`` them out of the loss, not out of
+    the baseline; ``"shape"`` the reward, down by up to 1 over the last ``overlong_buffer`` tokens.
     """
 
     prompts_per_step: int = 8
@@ -37,6 +37,7 @@ class RolloutConfig:
             problems.append(f"temperature must be above 0, got {self.temperature}; greedy is for evaluation")
         if self.overlong == "shape" and not 0 < self.overlong_buffer <= self.max_new_tokens:
             problems.append(
-                f"overlong = 'shape' needs overlong_buffer in 1..max_new_tokens = {self.max_new_tokens}, got {self.overlong_buffer}"
+                f"overlong = 'shape' needs overlong_buffer in 1..max_new_tokens = {self.max_new_tokens}, "
+                f"got {self.overlong_buffer}"
             )
         return problems

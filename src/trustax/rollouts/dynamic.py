@@ -1,7 +1,7 @@
 """Dynamic sampling: keep the groups that can teach something, and draw further prompts in place of the others.
 
-After DAPO (Yu et al., arXiv 2503.14476, section 3.2). It prefers prompts of middling difficulty and, where wrong answers
-are longer, other lengths than the policy writes: both are reported.
+After DAPO (Yu et al., arXiv 2503.14476, section 3.2). It prefers prompts of middling difficulty and, where wrong
+answers are longer, other lengths than the policy writes: both are reported.
 """
 
 import dataclasses
@@ -30,7 +30,8 @@ def collect_dynamically(
 ) -> tuple[Rollout, list[Completion], dict[str, float]]:
     """A batch as ``collector`` makes it, of informative groups as far as ``rounds`` draws have them.
 
-    Every draw has the batch's full size, so that nothing new is compiled. Informative groups beyond the batch are dropped.
+    Every draw has the batch's full size, so that nothing new is compiled. Informative groups beyond the batch are
+    dropped.
     """
     size, wanted = collector.group_size, 0
     rollouts: list[Rollout] = []

@@ -23,8 +23,8 @@ def handle_overlong(
 ) -> tuple[Rollout, dict[str, float]]:
     """The rollout with masks or rewards changed as ``config.overlong`` says, and what that does to lengths.
 
-    ``overlong/length_bias`` is the mean length of what is learned from minus that of all completions: below 0, because the
-    longest are left out. Shaping leaves all in; ``overlong/penalty`` is the mean that length costs.
+    ``overlong/length_bias`` is the mean length of what is learned from minus that of all completions: below 0, because
+    the longest are left out. Shaping leaves all in; ``overlong/penalty`` is the mean that length costs.
     """
     cut = np.array([completion.finish_reason is FinishReason.LENGTH for completion in completions])
     lengths = np.array([len(completion.token_ids) for completion in completions])

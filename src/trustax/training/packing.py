@@ -1,4 +1,4 @@
-"""Prompts with given answers, several in a row: packed rows have the losses of unpacked ones and no padding to speak of."""
+"""Prompts with given answers, several in a row: packed rows have the losses of unpacked ones, and little padding."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,8 @@ CHUNK_TOKENS = 512
 
 @pytree_dataclass
 class Packed:
-    """Rows of whole sequences. ``targets[t]`` is the token after ``tokens[t]``; ``target_mask`` says where it is answered.
+    """Rows of whole sequences. ``targets[t]`` is the token after ``tokens[t]``; ``target_mask`` says where it is
+    answered.
 
     ``positions`` begin at 0 with every sequence: that is how the decoder tells them apart.
     """
@@ -74,7 +75,7 @@ def pack(
 
 
 def loss_sum(policy: Policy, params: Any, batch: Packed) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The sum of -log π over the answers' tokens, and how many there are; logits exist for a chunk of tokens at a time."""
+    """The sum of -log π over the answers' tokens, and their number; logits exist for a chunk of tokens at a time."""
     hidden, _, _ = policy.apply(params, batch.tokens, batch.positions, batch.valid, None)
     count = batch.tokens.size
     padding = -count % min(CHUNK_TOKENS, count)

@@ -1,4 +1,4 @@
-"""Equality of formulas by math-verify. Loaded by a worker of the pool by its path: nothing of the package is imported."""
+"""Equality of formulas by math-verify. Loaded by path in the pool's workers: nothing of the package is imported."""
 
 import importlib.util
 

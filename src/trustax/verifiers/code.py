@@ -24,20 +24,22 @@ class Code:
 
     A test is ``{"input": text, "output": text}`` (standard input and output; trailing spaces don't count) or ``{"call":
     name, "args": [...], "expected": value}`` (a function's result as JSON; floats within 1e-9). ``limit_s`` seconds of
-    time for all tests of a program, ``memory_mb`` of memory, no further process, no network, no file but in 16 MB of its own.
+    time for all tests of a program, ``memory_mb`` of memory, no further process, no network, no file but in 16 MB of
+    its own.
     """
 
     def __init__(self, *, limit_s: float = 10.0, memory_mb: int = 512, workers: int = 2) -> None:
         if limit_s <= 0 or memory_mb < 64 or workers < 1:
             raise ValueError(
-                f"limit_s must be above 0, memory_mb at least 64 and workers at least 1, got {limit_s}, {memory_mb} and {workers}"
+                f"limit_s must be above 0, memory_mb at least 64 and workers at least 1, got "
+                f"{limit_s}, {memory_mb} and {workers}"
             )
         self._limits = {"limit_s": limit_s, "memory_bytes": memory_mb << 20}
         self._workers = workers
         probe = self._run("print(6 * 7)", [{"input": ""}])
         if probe.get("results") != [{"output": "42\n"}]:
             raise ValueError(
-                "the verifier 'code' refuses to run: programs can't be locked in here (it takes Linux 5.12 or later on x86-64 "
+                "the verifier 'code' refuses to run: programs can't be locked in here (it takes Linux 5.12+ on x86-64 "
                 f"or ARM, with user namespaces allowed: sysctl kernel.unprivileged_userns_clone): {probe}"
             )
 

@@ -6,7 +6,7 @@ from trustax.verifiers.values import Equation, Formula, Inequality, Infinity, Nu
 
 
 def equal(*, right: Value, given: Value) -> bool | None:
-    """Compare two answers. Not symmetric: ``x < 7`` may be answered by an interval, but not an interval by ``x < 7``."""
+    """Compare two answers. Not symmetric: ``x < 7`` may be answered by an interval, not the other way round."""
     if isinstance(right, Number) and isinstance(given, Number):
         return equal_numbers(right, given)
     if isinstance(right, Equation) or isinstance(given, Equation):
@@ -37,8 +37,8 @@ def equal(*, right: Value, given: Value) -> bool | None:
 def equal_numbers(right: Number, given: Number) -> bool:
     """Exact equality, with what a unit and a percent sign are worth.
 
-    A unit that only one side names is taken as understood. "50" answers "50%" and the other way round (the question says
-    "what percentage"), but only beyond 1: "0.5%" is no answer to "0.5".
+    A unit that only one side names is taken as understood. "50" answers "50%" and the other way round (the question
+    says "what percentage"), but only beyond 1: "0.5%" is no answer to "0.5".
     """
     if right.percent != given.percent and right.unit is None and given.unit is None:
         percent, bare = (right, given) if right.percent else (given, right)

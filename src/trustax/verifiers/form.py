@@ -13,7 +13,8 @@ from trustax.verifiers.types import CORRECT, ERROR, TIMEOUT, UNPARSABLE, WRONG, 
 
 
 class Regex:
-    """The last match of ``pattern``: what its group ``answer`` holds equals the answer, or any match will do without one.
+    """The last match of ``pattern``: what its group ``answer`` holds equals the answer, or any match will do without
+    one.
 
     A pattern may take forever on a text that a model wrote; it is matched in a process with ``limit_s`` seconds.
     """
@@ -72,8 +73,8 @@ class Format:
 class Weighted:
     """Several verifiers: the first one's verdict, and the weighted mean of their rewards.
 
-    ``parts`` are objects with ``name``, ``options`` and ``weight``. Where any of them fails or runs out of time, so does
-    the whole: half a grade is no grade.
+    ``parts`` are objects with ``name``, ``options`` and ``weight``. Where any of them fails or runs out of time, so
+    does the whole: half a grade is no grade.
     """
 
     def __init__(self, *, parts: Sequence[Mapping[str, Any]]) -> None:
@@ -90,9 +91,7 @@ class Weighted:
         self._weights = [float(part["weight"]) if "weight" in part else 1.0 for part in parts]
         if any(not 0 <= weight < float("inf") for weight in self._weights) or sum(self._weights) == 0:
             raise ValueError(f"weights must be at least 0, and not all of them 0, got {self._weights}")
-        self._verifiers: list[Verifier] = [
-            build(part["name"], **(part["options"] if "options" in part else {})) for part in parts
-        ]
+        self._verifiers: list[Verifier] = [build(part["name"], **part.get("options", {})) for part in parts]
 
     def __call__(self, *, completion: str, example_prompt: str, answer: str, metadata: str) -> Outcome:
         return self.judge([Request(completion, example_prompt, answer, metadata)])[0]

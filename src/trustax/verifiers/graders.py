@@ -1,8 +1,8 @@
 """Verifiers that hand the completion to somebody else's code: reasoning-gym's scorers, a user's function.
 
 Such code may raise on what a model wrote; that is the verdict ERROR, logged once per kind, and never the end of a run.
-With ``limit_s`` it runs in processes of its own, as many as there are cores, and one that overruns its limit is killed: the
-verdict TIMEOUT. With ``limit_s=None`` it runs in this process without a limit.
+With ``limit_s`` it runs in processes of its own, as many as there are cores, and one that overruns its limit is killed:
+the verdict TIMEOUT. With ``limit_s=None`` it runs in this process without a limit.
 """
 
 import functools

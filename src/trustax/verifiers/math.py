@@ -104,8 +104,8 @@ def _formula(value: Value, text: str) -> str:
 def _algebra_pool(limit_s: float, workers: int | None) -> Pool:
     if not algebra.is_installed():
         raise ImportError(
-            "the verifier 'math' compares formulas with the package math-verify: pip install 'trustax[tasks]', or set its "
-            "option algebra=False, which takes formulas that don't read the same for different"
+            "the verifier 'math' compares formulas with the package math-verify: pip install 'trustax[tasks]', or set "
+            "its option algebra=False, which takes formulas that don't read the same for different"
         )
     return Pool(f"{Path(algebra.__file__)}:agree", limit_s=limit_s, workers=workers)
 

@@ -16,7 +16,8 @@ _COMMANDS = re.compile(
     r"\\(dfrac|tfrac|cfrac|cdot|times|ast|leqslant|geqslant|leq|geq|le|ge|lt|gt|varnothing)(?![A-Za-z])"
 )
 _SHORT = {
-    "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac", "cdot": "*", "times": "*", "ast": "*", "lt": "<", "gt": ">",
+    "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac", "cdot": "*", "times": "*", "ast": "*",
+    "lt": "<", "gt": ">",
     "leqslant": "≤", "geqslant": "≥", "leq": "≤", "geq": "≥", "le": "≤", "ge": "≥", "varnothing": r"\emptyset",
 }  # fmt: skip
 _CHARACTERS = str.maketrans({

@@ -4,6 +4,7 @@ A thread cannot be stopped and an alarm is not heard inside C code; a process ca
 costs its limit on one worker, while the others go on.
 """
 
+import contextlib
 import json
 import os
 import select
@@ -81,7 +82,7 @@ class Pool:
 
 
 class _Worker:
-    """One process, in a session of its own, so that what it started dies with it. ``-P``: our math.py is not Python's."""
+    """One process, in a session of its own, so that what it started dies with it. ``-P``: our math.py isn't it."""
 
     def __init__(self, target: str) -> None:
         settings = {"target": target, "path": sys.path, "memory_bytes": MEMORY_BYTES}
@@ -132,14 +133,10 @@ class _Worker:
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     if process.poll() is None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            try:
+            with contextlib.suppress(OSError):  # what was still to be written has nobody to read it
                 pipe.close()
-            except OSError:  # what was still to be written has nobody to read it
-                pass

@@ -19,10 +19,12 @@ _TABLE: dict[str, tuple[str, dict[str, str]]] = {
         "mi mile": "1609.344",
     }),
     "mass": ("g", {
-        "g gram": "1", "kg kilogram": "1000", "mg milligram": "0.001", "lb pound": "453.59237", "oz ounce": "28.349523125",
+        "g gram": "1", "kg kilogram": "1000", "mg milligram": "0.001", "lb pound": "453.59237",
+        "oz ounce": "28.349523125",
     }),
     "time": ("s", {
-        "s sec second": "1", "min minute": "60", "h hr hour": "3600", "day": "86400", "week": "604800", "year": "31557600",
+        "s sec second": "1", "min minute": "60", "h hr hour": "3600", "day": "86400", "week": "604800",
+        "year": "31557600",
     }),
     "money": ("$", {"$ dollar usd": "1", "cent": "0.01"}),
     "angle": ("degree", {"degree deg °": "1"}),
@@ -36,16 +38,18 @@ _KNOWN = {
 }
 # One letter is a unit only where it is marked as text: "5 m" may be a product.
 _PLAIN = {word for word in _KNOWN if len(word) > 1} - {"in", "min"}
-_NO_UNITS = frozenset(
-    "and or not the is are mod sin cos tan log sqrt exp plus minus times over divided half dozen percent pi infinity "
-    "about approximately roughly nearly less more than between from into with without only but because since for "
-    "base remainder when where because thus so hence equals equal positive negative".split()
-)
+_NO_UNITS = frozenset([
+    "and", "or", "not", "the", "is", "are", "mod", "sin", "cos", "tan", "log", "sqrt", "exp", "plus", "minus",
+    "times", "over", "divided", "half", "dozen", "percent", "pi", "infinity", "about", "approximately", "roughly",
+    "nearly", "less", "more", "than", "between", "from", "into", "with", "without", "only", "but", "because",
+    "since", "for", "base", "remainder", "when", "where", "thus", "so", "hence", "equals", "equal", "positive",
+    "negative",
+])  # fmt: skip
 _WORD = re.compile(r"[A-Za-z$°]+")
 
 
 def read_unit(words: str, *, marked: bool) -> Unit | None:
-    r"""The unit that ``words`` name; None if they are no unit. ``marked`` says that they stood inside ``\text{...}``."""
+    r"""The unit that ``words`` name; None if they are no unit. ``marked``: they stood inside ``\text{...}``."""
     words = words.strip().strip(".").lower()
     if not words:
         return None

@@ -17,7 +17,7 @@ MAX_BRACKETS = 60  # each may cost a level of recursion
 
 
 class Number(NamedTuple):
-    """An exact number; 50% is 1/2 with ``percent``. ``form`` is how it was written: a decimal may be an approximation."""
+    """An exact number; 50% is 1/2 with ``percent``. ``unit`` is what stood behind it."""
 
     value: Fraction
     percent: bool = False
@@ -84,14 +84,31 @@ _NUMBER = re.compile(
     | (?P<whole2>[0-9]+)\s+(?P<over2>[0-9]+)/(?P<under2>[0-9]+)
     | (?P<over>{_UNSIGNED})\s*/\s*(?P<minus>-?)(?P<under>{_UNSIGNED})
     | (?P<base>{_UNSIGNED})\s*\^\s*(?:\{{\s*(?P<power>[-+]?[0-9]+)\s*\}}|(?P<power1>[0-9]))
-    | (?P<decimal>{_UNSIGNED})(?:[eE](?P<e>[-+]?[0-9]+)|\s*\*\s*10\s*\^\s*(?:\{{\s*(?P<ten>[-+]?[0-9]+)\s*\}}|(?P<ten1>[0-9])))?
+    | (?P<decimal>{_UNSIGNED})(?:[eE](?P<e>[-+]?[0-9]+)
+      |\s*\*\s*10\s*\^\s*(?:\{{\s*(?P<ten>[-+]?[0-9]+)\s*\}}|(?P<ten1>[0-9])))?
     )(?:\s*(?P<scale>hundred|thousand|million|billion|trillion))?(?P<tail>.*)""",
     re.VERBOSE | re.DOTALL,
 )
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _COUNTS = {
     word: Number(Fraction(number))
-    for number, word in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())
+    for number, word in enumerate(
+        [
+            "zero",
+            "one",
+            "two",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+            "eleven",
+            "twelve",
+        ]
+    )
 }
 _NAME = r"\\?[A-Za-z]+(?:_[A-Za-z0-9])?'?(?:\([A-Za-z]\))?"
 _EQUATION = re.compile(rf"({_NAME})\s*=\s*(?!=)(.+)", re.DOTALL)
@@ -193,12 +210,12 @@ def _fraction(whole: str | None, sign: str, over: str, sign_below: str, under: s
 def _unit(tail: str) -> Unit | None:
     if marked := _MARKED_TAIL.fullmatch(tail):
         return read_unit(marked[1] + (marked[2] if marked[2] else ""), marked=True)
-    if TEXT_OPEN in tail or not tail[:1].isspace() and tail.strip().lower() not in _GLUED:
+    if TEXT_OPEN in tail or (not tail[:1].isspace() and tail.strip().lower() not in _GLUED):
         return None
     return read_unit(tail, marked=False)
 
 
-_GLUED = frozenset("cm mm km kg mg lb oz ft mi ml cm^2 cm^3 km/h mph".split())
+_GLUED = frozenset(["cm", "mm", "km", "kg", "mg", "lb", "oz", "ft", "mi", "ml", "cm^2", "cm^3", "km/h", "mph"])
 
 
 def _words(text: str) -> Value | None:
@@ -317,7 +334,8 @@ def _closes_at_end(text: str, opening: str) -> bool:
 def _formula(text: str) -> Formula:
     unit = None
     tail = re.search(
-        rf"\s*{TEXT_OPEN}[^{TEXT_OPEN}{TEXT_CLOSE}]*{TEXT_CLOSE}\s*(?:\^\s*\{{?[23]\}}?)?$|\s[a-z]{{2,}}(?: [a-z]{{2,}})?$",
+        rf"\s*{TEXT_OPEN}[^{TEXT_OPEN}{TEXT_CLOSE}]*{TEXT_CLOSE}\s*(?:\^\s*\{{?[23]\}}?)?$"
+        r"|\s[a-z]{2,}(?: [a-z]{2,})?$",
         text,
     )
     if tail is not None and tail.start() > 0:

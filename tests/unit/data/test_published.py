@@ -12,7 +12,8 @@ from trustax.data.published import SETS
 
 VERL = {"data_source": "math_dapo", "ability": "MATH", "extra_info": {"index": "a"}}
 ROWS = {
-    "dapo_math_17k": VERL | {"prompt": [{"role": "user", "content": "Solve: 3 + 4"}], "reward_model": {"ground_truth": "7", "style": "rule"}},
+    "dapo_math_17k": VERL | {"prompt": [{"role": "user", "content": "Solve: 3 + 4"}]}
+    | {"reward_model": {"ground_truth": "7", "style": "rule"}},
     "aime24": {"ID": "2024-I-1", "Problem": "3 + 4", "Solution": "It is 7.", "Answer": 7},
     "aime25": {"id": "0", "problem": "3 + 4", "answer": "7"},
     "aime26": {"problem_idx": 1, "problem": "3 + 4", "answer": 7},
@@ -26,7 +27,7 @@ ROWS = {
 
 
 def write(folder: Path, name: str, rows: list[dict], *, end: str = "jsonl") -> Path:
-    (split, files), *_ = SETS[name].files.items()
+    (_, files), *_ = SETS[name].files.items()
     path = folder / next(file for file in files if file.endswith(end))
     if end == "parquet":
         pyarrow = pytest.importorskip("pyarrow")
@@ -140,5 +141,5 @@ def test_training_and_held_out_questions_from_different_sets(tmp_path: Path) -> 
     assert len(load(config, "train")) == 1
     test = load(config, "test")
     assert [test[i].index for i in range(len(test))] == [0, 1]
-    with pytest.raises(ValueError, match="dapo_math_17k has no test split, only train; set data.test_source"):
+    with pytest.raises(ValueError, match=r"dapo_math_17k has no test split, only train; set data\.test_source"):
         load(DataConfig(source=one["dapo_math_17k"], folder=str(tmp_path / "prepared")), "test")
