@@ -80,7 +80,7 @@ def loss_sum(policy: Policy, params: Any, batch: Packed) -> tuple[Float[Array, "
     count = batch.tokens.size
     padding = -count % min(CHUNK_TOKENS, count)
 
-    def in_chunks(x: Array) -> Array:
+    def in_chunks(x: Array | np.ndarray) -> Array:
         flat = jnp.asarray(x).reshape(count, *x.shape[2:])
         return jnp.pad(flat, [(0, padding)] + [(0, 0)] * (flat.ndim - 1)).reshape(
             -1, min(CHUNK_TOKENS, count), *x.shape[2:]

@@ -11,11 +11,11 @@ def agree(right: str, given: str) -> bool | None:
     from math_verify import LatexExtractionConfig, parse, verify
 
     config = [LatexExtractionConfig()]
-    gold = parse(f"${right}$", extraction_config=config, parsing_timeout=None)
-    answer = parse(f"${given}$", extraction_config=config, parsing_timeout=None)
+    gold = parse(f"${right}$", extraction_config=config, parsing_timeout=0)
+    answer = parse(f"${given}$", extraction_config=config, parsing_timeout=0)
     if not gold or not answer:
         return None
-    return verify(gold, answer, float_rounding=FLOAT_DIGITS, numeric_precision=FLOAT_DIGITS + 3, timeout_seconds=None)
+    return verify(gold, answer, float_rounding=FLOAT_DIGITS, numeric_precision=FLOAT_DIGITS + 3, timeout_seconds=0)
 
 
 def is_installed() -> bool:

@@ -107,6 +107,7 @@ def _same(expected: Any, value: Any) -> bool:
     if isinstance(expected, bool) or isinstance(value, bool):
         return expected is value
     if isinstance(expected, float) or isinstance(value, float):
-        numbers = isinstance(expected, int | float) and isinstance(value, int | float)
-        return numbers and abs(expected - value) <= 1e-9 * max(1.0, abs(expected))
+        if not (isinstance(expected, int | float) and isinstance(value, int | float)):
+            return False
+        return abs(expected - value) <= 1e-9 * max(1.0, abs(expected))
     return type(expected) is type(value) and expected == value

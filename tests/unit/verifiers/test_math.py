@@ -77,9 +77,10 @@ def test_without_algebra_formulas_that_read_differently_are_wrong() -> None:
 
 def test_no_text_makes_it_raise() -> None:
     plain = verifiers.build("math", algebra=False)
-    pieces = [r"\boxed{", "}", "(", ")", "[", r"\{", r"\frac", "{1}", "1", "/", "0", "^", ",", r"\pm", "%", "<", "=",
-              "x",
-                            r"\text{", "$", "answer is ", " or ", r"\cup", r"\overline{", "e9", "٣", "\ud800", " "]  # fmt: skip
+    pieces = [
+        r"\boxed{", "}", "(", ")", "[", r"\{", r"\frac", "{1}", "1", "/", "0", "^", ",", r"\pm", "%", "<", "=", "x",
+        r"\text{", "$", "answer is ", " or ", r"\cup", r"\overline{", "e9", "٣", "\ud800", " ",
+    ]  # fmt: skip
 
     @given(st.text(max_size=40) | st.lists(st.sampled_from(pieces), max_size=12).map("".join))
     def check(completion: str) -> None:
