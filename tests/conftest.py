@@ -58,7 +58,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give ``tests/distributed`` eight devices; that can't be undone, so those tests run alone."""
+    """Give ``tests/distributed`` eight devices; that can't be undone, so those tests run alone.
+
+    Nearly all of the fast set's time goes into compiling small programs: there XLA leaves out most optimizations.
+    ``--all`` runs the same tests on programs as users have them.
+    """
+    if not config.option.all:
+        os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+        jax.config.update("jax_disable_most_optimizations", os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "true")
     paths = [pathlib.Path(argument.split("::")[0]).resolve() for argument in config.args]
     inside = [path.is_relative_to(DISTRIBUTED) for path in paths]
     config.stash[ALONE] = all(inside)
@@ -85,6 +92,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not special[item]]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where several processes share the tests (``-n``), each has the whole list and sends what it left out."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = dict(session.config.stash[LEFT_OUT])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node) -> None:
+    node.config.stash[LEFT_OUT] = collections.Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

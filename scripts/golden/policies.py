@@ -3,12 +3,14 @@
 This script has an environment of its own, which is not in pdm.lock because torch would bring gigabytes:
 
     python3 -m venv torchvenv
-    torchvenv/bin/pip install torch==2.13.0 transformers==5.24.0 gguf==0.19.0 accelerate
-    torchvenv/bin/python scripts/golden/policies.py tiny
+    torchvenv/bin/pip install torch==2.13.0 transformers==5.24.0 peft==0.21.2 gguf==0.19.0 accelerate
+    torchvenv/bin/python scripts/golden/policies.py tiny                # or with the names of some
+    torchvenv/bin/python scripts/golden/policies.py adapter
     torchvenv/bin/python scripts/golden/policies.py smollm2 .cache/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 
 ``tiny`` writes, for every architecture switch, a random model of two or three layers (config.json, safetensors in
-bf16) and the float32 logits of two token sequences. ``smollm2`` writes greedy continuations of 20 prompts and logits at
+bf16) and the float32 logits of two token sequences. ``adapter`` writes random adapters of the tiny ``qwen2`` in PEFT's
+layout and its logits with them. ``smollm2`` writes greedy continuations of 20 prompts and logits at
 the first, a middle and the last position of four of them. Everything is seeded; regenerate only when a family is added.
 """
 
@@ -19,6 +21,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+import peft
 import torch
 import transformers
 from transformers import (
@@ -28,6 +31,7 @@ from transformers import (
     MistralConfig,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
 
 GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden" / "policies"
@@ -72,6 +76,13 @@ TINY = {
         rope_parameters=LOCAL_AND_GLOBAL,
         layer_types=["sliding_attention", "sliding_attention", "full_attention"],
     ),
+    "qwen3_moe": Qwen3MoeConfig(
+        **SIZES, head_dim=12, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, norm_topk_prob=True
+    ),
+    "qwen3_moe_shares": Qwen3MoeConfig(  # whose shares do not sum to one
+        **SIZES | {"num_hidden_layers": 1}, head_dim=12, num_experts=5, num_experts_per_tok=3,
+        moe_intermediate_size=8, norm_topk_prob=False, tie_word_embeddings=True,
+    ),
 }  # fmt: skip
 SEQUENCES, LENGTH = 2, 24
 
@@ -90,9 +101,11 @@ def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
         parameter.data = values.to(torch.bfloat16).to(torch.float32)
 
 
-def make_tiny() -> None:
-    """Tiny random models of every family: weights, config, and logits at a few positions."""
-    for seed, (name, config) in enumerate(TINY.items()):
+def make_tiny(only: list[str]) -> None:
+    """Tiny random models of every family, or of ``only`` some: weights, config, and logits."""
+    for seed, (name, config) in enumerate(TINY.items()):  # add new ones at the end: a place is a seed
+        if only and name not in only:
+            continue
         generator = torch.Generator().manual_seed(seed)
         config._attn_implementation = "eager"  # the only one that applies attention's soft cap
         model = transformers.AutoModelForCausalLM.from_config(config).eval()
@@ -106,6 +119,31 @@ def make_tiny() -> None:
         (folder / "generation_config.json").unlink(missing_ok=True)
         np.savez_compressed(folder / "logits.npz", tokens=tokens.numpy().astype(np.int32), logits=logits.numpy())
         print(f"{name}: largest logit {logits.abs().max():.1f}")
+
+
+def make_adapter() -> None:
+    """Random adapters of the tiny model ``qwen2``, as PEFT saves them, and the logits of the model with them."""
+    folder = GOLDEN.parent / "adapter"
+    shutil.rmtree(folder, ignore_errors=True)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        GOLDEN / "qwen2", dtype=torch.float32, attn_implementation="eager"
+    )
+    targets = ["q_proj", "v_proj", "o_proj", "down_proj"]
+    config = peft.LoraConfig(r=3, lora_alpha=6, target_modules=targets, task_type="CAUSAL_LM")
+    model = peft.get_peft_model(model, config).eval()
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            parameter.data = torch.randn(parameter.shape, generator=generator) / parameter.shape[-1] ** 0.5
+    tokens = torch.from_numpy(np.load(GOLDEN / "qwen2" / "logits.npz")["tokens"]).long()
+    with torch.no_grad():
+        logits = model(tokens).logits
+    model.save_pretrained(folder)
+    (folder / "README.md").unlink(missing_ok=True)
+    settings = json.loads((folder / "adapter_config.json").read_text()) | {"base_model_name_or_path": "qwen2"}
+    (folder / "adapter_config.json").write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
+    np.savez_compressed(folder / "logits.npz", logits=logits.numpy())
+    print(f"adapter: largest logit {logits.abs().max():.1f}")
 
 
 QUESTIONS = [
@@ -205,8 +243,10 @@ def pad(rows: list[list[int]]) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["tiny"]:
-        make_tiny()
+    if sys.argv[1:2] == ["tiny"]:
+        make_tiny(sys.argv[2:])
+    elif sys.argv[1:] == ["adapter"]:
+        make_adapter()
     elif len(sys.argv) == 3 and sys.argv[1] == "smollm2":
         make_smollm2(Path(sys.argv[2]))
     else:

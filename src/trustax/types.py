@@ -139,6 +139,9 @@ class Rollout:
     ``prompt_index[b]``; ``group_id`` and ``sample_index`` name the prompt in the data set and the completion within
     its group. ``log_mu``, ``tail_log_mu`` and ``top_k.log_mu`` are of the transformed distribution and NaN at invalid
     positions. ``version`` is the policy version that produced each token.
+
+    ``routes`` says which experts of each layer the token went to when it was read, −1 where it was not (the last token
+    of a row never is); whoever scores the rollout replays them. ``prompt_routes`` are those of the prompts.
     """
 
     prompt_tokens: Int[Array, "P Tp"]
@@ -155,6 +158,8 @@ class Rollout:
     finish_reason: Int[Array, "B"]
     rewards: Float[Array, "B"] | None = None
     verdict: Int[Array, "B"] | None = None
+    routes: Int[Array, "B T L E"] | None = None
+    prompt_routes: Int[Array, "P Tp L E"] | None = None
     transform: Transform = dataclasses.field(default_factory=Transform)
 
     def replace(self, **changes: Any) -> "Rollout":

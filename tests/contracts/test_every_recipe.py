@@ -221,6 +221,19 @@ def test_extreme_tokens_stay_finite_and_broken_ones_are_counted(name, stats):
     assert all(np.all(np.isfinite(v)) for v in values(out.metrics).values())
 
 
+EMPTY = [("cppo", (B, 0)), ("clip_cov", (0, T))]
+EVERY_EMPTY = [pytest.param(name, shape, marks=pytest.mark.slow) for name in RECIPES for shape in [(0, T), (B, 0)]]
+
+
+@pytest.mark.parametrize(("name", "shape"), EMPTY + EVERY_EMPTY)
+def test_a_batch_of_no_tokens_is_worth_nothing(name, shape, stats):
+    """A host without rollouts runs the same step: sum 0, weight 0, no NaN."""
+    nothing = jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape[2:]), x.dtype), stats)
+    out = default(name)(nothing)
+    assert float(out.sum) == float(out.weight) == float(out.loss) == 0
+    assert all(np.all(np.isfinite(v)) for v in values(out.metrics).values())
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_dtypes(name, stats):
     """bfloat16 is computed in float32, float64 in float64; strict promotion lets neither slip."""

@@ -13,7 +13,7 @@ from trustax.cli.main import main
 from trustax.errors import ConfigError
 from trustax.experiment import run
 from trustax.experiment.assemble import build_parts
-from trustax.experiment.run import _params
+from trustax.experiment.run import trained_params
 from trustax.experiment.sft import sft
 
 
@@ -41,7 +41,7 @@ def test_it_learns_resumes_and_is_taken_up(small_config, tmp_path: Path) -> None
     found = run.evaluate(after, checkpoint=tmp_path / "whole")
     summary = run.train(after, tmp_path / "rl")
     assert summary.eval_before == found.sampled
-    left = _params(parts, tmp_path / "whole")
+    left = trained_params(parts, tmp_path / "whole")
     differs = jax.tree.map(lambda a, b: not np.array_equal(a, b), left, parts.params)
     assert any(jax.tree.leaves(differs))
     with pytest.raises(ConfigError, match="holds a run of `trustax sft`"):

@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
+from trustax.analysis.records import strict
 from trustax.analysis.score_recipes import Choice, choose, description, objectives, reference
 from trustax.analysis.score_tokens import TokenScore, most_interesting
 from trustax.analysis.score_totals import Decision, Reading, RecipeTotals
@@ -59,7 +59,7 @@ class FileScore:
 
     def to_json(self) -> str:
         """Strict JSON: infinities by name."""
-        return json.dumps(_strict(dataclasses.asdict(self)), ensure_ascii=False, indent=2, allow_nan=False)
+        return json.dumps(strict(dataclasses.asdict(self)), ensure_ascii=False, indent=2, allow_nan=False)
 
 
 def score_file(
@@ -149,11 +149,3 @@ def _judge(
 def _decide(objective: Objective, stats: TokenStats) -> Decision:
     fates = objective.per_token(stats)
     return Decision(fates.valid, fates.keep, fates.far, fates.outward, fates.divergence, fates.direction)
-
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {key: _strict(item) for key, item in value.items()}
-    return [_strict(item) for item in value] if isinstance(value, list) else value

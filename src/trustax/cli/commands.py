@@ -2,26 +2,33 @@
 
 import dataclasses
 import inspect
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 from rich.console import Console
 from rich.text import Text
 
 from trustax.analysis.eval_page import print_estimates
+from trustax.analysis.off_policy import off_policy_json, print_off_policy
 from trustax.analysis.outcome import print_outcome
 from trustax.analysis.records import read_records
 from trustax.analysis.score_file import score_file
 from trustax.analysis.score_report import print_score
 from trustax.analysis.tokens import visible
 from trustax.errors import UserError
+from trustax.evaluation.off_policy import OffPolicyOptions
 from trustax.experiment import run
 from trustax.experiment import sft as supervised
 from trustax.experiment.config import ExperimentConfig
 from trustax.experiment.config_files import load_config
+from trustax.experiment.convert import convert as run_conversion
 from trustax.experiment.eval_report import write_evaluation
 from trustax.experiment.overrides import apply_overrides
+from trustax.experiment.plan import plan as run_plan
+from trustax.experiment.plan_report import print_plan
 from trustax.experiment.run_folder import default_folder
 from trustax.experiment.suggest import nearest
 from trustax.objectives import RECIPES
@@ -85,6 +92,47 @@ def evaluate(config_file: Path, overrides: Sequence[str], *, checkpoint: Path | 
         console.print(f"report: {output / 'eval.html'} (eval.json)", markup=False, soft_wrap=True)
 
 
+def convert(source: Path, folder: Path, *, dtype: str | None, shard_bytes: int, adapter: bool) -> None:
+    """Write a policy as a Hugging Face folder, or its adapters in PEFT's layout, and say what is in it."""
+    files = run_conversion(source, folder, dtype=dtype, shard_bytes=shard_bytes, adapter=adapter)
+    print(f"{folder}: {', '.join(files)}")
+
+
+def log_rollouts(
+    config_file: Path, overrides: Sequence[str], *, checkpoint: Path | None, count: int, file: Path
+) -> None:
+    """Write completions of held-out prompts with the log-probs that they were drawn with."""
+    config = _config(config_file, overrides)
+    records = run.log_rollouts(config, checkpoint=_existing(checkpoint), count=count)
+    file.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+    print(f"{len(records)} completions: {file}")
+
+
+def off_policy(
+    config_file: Path,
+    overrides: Sequence[str],
+    *,
+    checkpoint: Path | None,
+    rollouts: Path,
+    options: OffPolicyOptions,
+    layout: str | None,
+    skip_bad: bool,
+    json_file: Path | None,
+) -> None:
+    """Print what a checkpoint is worth by another policy's completions."""
+    found = run.off_policy(
+        _config(config_file, overrides),
+        checkpoint=_existing(checkpoint),
+        rollouts=rollouts,
+        options=options,
+        layout=layout,
+        skip_bad=skip_bad,
+    )
+    if json_file is not None:
+        json_file.write_text(off_policy_json(found) + "\n", encoding="utf-8")
+    print_off_policy(Console(), found)
+
+
 def score(
     file: Path,
     *,
@@ -145,6 +193,15 @@ def _settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
 def _kind(default: Any) -> Any:
     """What a hyperparameter may be, by its default: numbers are floats, and words are checked by the recipe."""
     return float if type(default) in (int, float) else type(default) if isinstance(default, bool | str) else Any
+
+
+def plan(config_file: Path, overrides: Sequence[str], *, topology: str, json_file: Path | None) -> None:
+    """Say whether a run fits a machine, and what bounds it there."""
+    jax.config.update("jax_platforms", "cpu")  # nothing runs: whatever accelerator is here stays untouched
+    found = run_plan(_config(config_file, overrides), topology)
+    if json_file is not None:
+        json_file.write_text(json.dumps(dataclasses.asdict(found) | {"fits": found.fits}, indent=1) + "\n")
+    print_plan(Console(), found)
 
 
 def _config(path: Path, overrides: Sequence[str]) -> ExperimentConfig:

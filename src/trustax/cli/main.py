@@ -130,12 +130,18 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_argument("--count", type=_at_least_one, default=4, metavar="N", help="completions a prompt (default: 4)")
     sample.add_argument("--greedy", action="store_true", help="the most probable token each time")
 
+    sample.add_argument(
+        "--rollouts", type=Path, metavar="OUT", help="write held-out completions with their log-probs, for --off-policy"
+    )
+
     evaluate = command(
         "eval",
         "Measure avg@k, pass@k and maj@k on held-out prompts, with intervals.",
-        "trustax eval configs/tiny.py --checkpoint runs/tiny-seed0 evaluation.samples=16 --output report",
+        "trustax eval configs/tiny.py --checkpoint runs/tiny-seed0 evaluation.samples=16 --output report\n"
+        "trustax eval configs/tiny.py --checkpoint runs/tiny-seed0 --off-policy rollouts.jsonl",
     )
     evaluate.add_argument("--output", type=Path, metavar="DIR", help="write eval.json and eval.html there")
+    _add_off_policy(evaluate)
     for sub in (sample, evaluate):
         sub.add_argument(
             "--checkpoint",
@@ -143,8 +149,62 @@ def _parser() -> argparse.ArgumentParser:
             metavar="DIR",
             help="a run folder (eval: or a Hugging Face folder; default: the policy before training)",
         )
+    plan = command(
+        "plan",
+        "Compile the run for a machine that is not here, and say what each chip needs.",
+        "trustax plan configs/qwen3_8b.py --topology v5e:16x16",
+    )
+    plan.add_argument("--topology", required=True, metavar="KIND:SHAPE", help="such as v5e:16x16, v5p:4x4x8 or cpu:8")
+    plan.add_argument("--json", type=Path, metavar="OUT", help="write everything to a file too")
     _add_score(commands)
+    _add_convert(commands)
     return parser
+
+
+def _add_convert(commands: Any) -> None:
+    text = "Write a policy as a folder that transformers and vLLM open."
+    convert = commands.add_parser(
+        "convert",
+        help=text,
+        description=text,
+        usage="trustax convert IN OUT [options]",
+        epilog=(
+            "IN is a run folder (its last checkpoint), a Hugging Face folder, or a GGUF file. The tokenizer and\n"
+            "generation files of the policy's source are carried along.\n\n"
+            "example:\n  trustax convert runs/smollm2-sums-seed0 exported --dtype bfloat16"
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    convert.add_argument("source", metavar="IN", type=Path, help="where the policy is")
+    convert.add_argument("folder", metavar="OUT", type=Path, help="a folder that is absent or empty")
+    convert.add_argument(
+        "--adapter", action="store_true", help="write a run's adapters alone, in PEFT's layout (default: merge them)"
+    )
+    convert.add_argument(
+        "--dtype", metavar="NAME", help="float32, bfloat16 or float16 (default: as in the policy's source)"
+    )
+    convert.add_argument(
+        "--shard-mb", type=_at_least_one, default=5000, metavar="N", help="the most that a file holds (default: 5000)"
+    )
+
+
+def _add_off_policy(evaluate: argparse.ArgumentParser) -> None:
+    group = evaluate.add_argument_group(
+        "from another policy's completions, without sampling",
+        "JSONL or parquet, a completion a row: prompt_tokens or prompt, reward, and the sampler's part as in "
+        "`trustax score --help`. The value is that of sampling at evaluation.temperature.",
+    )
+    group.add_argument("--off-policy", type=Path, metavar="ROLLOUTS", help="estimate the mean reward from this file")
+    group.add_argument("--tau", type=float, metavar="X", help="largest prefix ratio (default: √completions)")
+    group.add_argument(
+        "--value", choices=("group", "linear", "network"), help="value of a prefix: mean reward of the prompt's others "
+        "(default), or learned from hidden states",
+    )  # fmt: skip
+    group.add_argument("--ess-floor", type=float, metavar="N", help="refuse below so many effective rollouts (10)")
+    group.add_argument("--layout", metavar="NAME", help="arrays, vllm or sglang (default: by the fields)")
+    group.add_argument("--skip-bad", action="store_true", help="leave bad rows out")
+    group.add_argument("--json", type=Path, metavar="OUT", help="write the report to a file too")
 
 
 def _add_score(commands: Any) -> None:
@@ -204,6 +264,13 @@ def _sft(options: argparse.Namespace, overrides: list[str]) -> None:
 def _sample(options: argparse.Namespace, overrides: list[str]) -> None:
     from trustax.cli import commands
 
+    if options.rollouts is not None:
+        if options.prompt or options.greedy:
+            raise UserError("--rollouts samples the held-out prompts, whose answers are known: no --prompt, --greedy")
+        commands.log_rollouts(
+            options.config, overrides, checkpoint=options.checkpoint, count=options.count, file=options.rollouts
+        )
+        return
     commands.sample(
         options.config,
         overrides,
@@ -217,7 +284,30 @@ def _sample(options: argparse.Namespace, overrides: list[str]) -> None:
 def _evaluate(options: argparse.Namespace, overrides: list[str]) -> None:
     from trustax.cli import commands
 
-    commands.evaluate(options.config, overrides, checkpoint=options.checkpoint, output=options.output)
+    given = {name: vars(options)[name] for name in ("tau", "value", "ess_floor", "layout", "json")}
+    if options.off_policy is None:
+        unused = [name.replace("_", "-") for name, value in given.items() if value is not None]
+        if unused or options.skip_bad:
+            raise UserError(f"--{[*unused, 'skip-bad'][0]} belongs to --off-policy ROLLOUTS, which is not given")
+        commands.evaluate(options.config, overrides, checkpoint=options.checkpoint, output=options.output)
+        return
+    wanted = {"tau": options.tau, "value": options.value, "floor": options.ess_floor}
+    commands.off_policy(
+        options.config,
+        overrides,
+        checkpoint=options.checkpoint,
+        rollouts=options.off_policy,
+        options=commands.OffPolicyOptions(**{name: value for name, value in wanted.items() if value is not None}),
+        layout=options.layout,
+        skip_bad=options.skip_bad,
+        json_file=options.json,
+    )
+
+
+def _plan(options: argparse.Namespace, overrides: list[str]) -> None:
+    from trustax.cli import commands
+
+    commands.plan(options.config, overrides, topology=options.topology, json_file=options.json)
 
 
 def _score(options: argparse.Namespace, overrides: list[str]) -> None:
@@ -237,7 +327,26 @@ def _score(options: argparse.Namespace, overrides: list[str]) -> None:
     )
 
 
-_COMMANDS = {"train": _train, "sft": _sft, "sample": _sample, "eval": _evaluate, "score": _score}
+def _convert(options: argparse.Namespace, overrides: list[str]) -> None:
+    from trustax.cli import commands
+
+    if overrides:
+        raise UserError(f"unknown argument {overrides[0]}; trustax convert takes two places, IN and OUT")
+    shard_bytes = options.shard_mb * 1_000_000
+    commands.convert(
+        options.source, options.folder, dtype=options.dtype, shard_bytes=shard_bytes, adapter=options.adapter
+    )
+
+
+_COMMANDS = {
+    "train": _train,
+    "sft": _sft,
+    "sample": _sample,
+    "eval": _evaluate,
+    "plan": _plan,
+    "score": _score,
+    "convert": _convert,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -35,20 +35,30 @@ class Parts:
 
 def build_parts(config: ExperimentConfig) -> Parts:
     """Load the policy and its tokenizer and join them with the verifier; parameters are those before any training."""
-    with _as_config_error():
+    with as_config_error():
         architecture, params, tokenizer = _load_policy(config)
-        policy = policies.build(architecture, dtype=config.policy.dtype, remat=config.policy.remat)
+        policy = policies.build(
+            architecture,
+            dtype=config.policy.dtype,
+            remat=config.policy.remat,
+            lora=config.policy.lora,
+            value_head=config.policy.value_head,
+        )
         verifier = verifiers.build(config.verifier.name, **config.verifier.options)
     check_sizes(config, vocab_size=architecture.vocab_size, context_length=architecture.context_length)
-    if params is None:
-        params = jax.jit(policy.init)(jax.random.key(config.seed))
+    params = _start(policy, params, config)
     rollout = config.rollout
+    if rollout.replay_routes and not architecture.num_experts:
+        raise ConfigError(
+            "rollout.replay_routes is for a mixture of experts, which this policy is not; set it to False"
+        )
     sampler = Sampler(
         policy,
         max_new_tokens=rollout.max_new_tokens,
         top_k=rollout.top_k,
         eos_ids=tokenizer.eos_ids,
         pad_id=tokenizer.pad_id,
+        record_routes=rollout.replay_routes,
     )
     encoder = data.PromptEncoder(config.data, tokenizer, max_length=rollout.max_prompt_tokens)
     collector = Collector(
@@ -64,10 +74,23 @@ def build_parts(config: ExperimentConfig) -> Parts:
     return Parts(config, policy, params, tokenizer, collector, encoder)
 
 
+def _start(policy: Policy, params: Any, config: ExperimentConfig) -> Any:
+    """Parameters to start from: random ones, or a source's with adapters and a critic."""
+    key, adapter = jax.random.key(config.seed), config.policy.lora.adapter
+    if params is None and adapter is not None:
+        raise ConfigError("policy.lora.adapter belongs to a model, but policy.source is a policy from scratch")
+    if params is None:
+        return jax.jit(policy.init)(key)
+    if adapter is None:
+        return policy.complete(key, params)
+    with as_config_error():
+        return policy.complete(None, policies.join(params, policies.load_adapter(adapter, policy.config, policy.lora)))
+
+
 def load_split(parts: Parts, split: data.Split) -> Source:
     """The prompts of one split, each of which fits the rollout's length."""
     config = parts.config
-    with _as_config_error():
+    with as_config_error():
         source = parts.encoder.fit(data.load(config.data, split))
         answers = ((source[i].index, source[i].answer) for i in range(len(source)))
         verifiers.check_answers(parts.collector.verifier, answers, name=source.name)
@@ -77,10 +100,10 @@ def load_split(parts: Parts, split: data.Split) -> Source:
 def build_objective(config: ExperimentConfig) -> Objective:
     """The recipe with its hyperparameters, refused if this trainer cannot give it what it needs."""
     check_objective(config.objective, objectives.RECIPES)
-    with _as_config_error():
+    with as_config_error():
         recipe = objectives.RECIPES[config.objective.recipe]
         objective = objectives.build(recipe(**config.objective.hyperparameters))
-        check_needs(objective)
+        check_needs(objective, has_critic=config.policy.value_head != "none")
     if config.train.micro_batches > 1 and objective.spec.batch_statistics:
         raise ConfigError(
             f"{config.objective.recipe} reads statistics of the whole minibatch, which train.micro_batches = "
@@ -108,7 +131,7 @@ def warm_started(parts: Parts, source: Source) -> Any:
         return parts.params
     batches = supervised_batches(parts, source)
     params, _ = warm_start(parts.policy, parts.params, batches, parts.config.supervised)
-    return params
+    return params if parts.policy.critic is None else parts.policy.critic.fresh(params)
 
 
 def _teach(parts: Parts, examples: Sequence[Example]) -> Rollout:
@@ -134,11 +157,11 @@ def _load_policy(config: ExperimentConfig) -> tuple[policies.ArchitectureConfig,
 
 def load_policy_tokenizer(config: ExperimentConfig) -> Tokenizer:
     """The tokenizer of a config's policy."""
-    with _as_config_error():
+    with as_config_error():
         return _load_policy(config)[2]
 
 
-class _as_config_error:
+class as_config_error:
     """What the layers below refuse with ValueError or ImportError is the user's to mend: one line, exit code 2."""
 
     def __enter__(self) -> None:

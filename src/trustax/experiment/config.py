@@ -10,6 +10,7 @@ from trustax.data.config import DataConfig
 from trustax.errors import ConfigError
 from trustax.evaluation.config import EvalConfig
 from trustax.experiment.suggest import nearest
+from trustax.parallel import MeshConfig
 from trustax.policies.config import PolicyConfig
 from trustax.rollouts.config import RolloutConfig
 from trustax.training.config import OptimizerConfig, SupervisedConfig, TrainConfig
@@ -53,6 +54,7 @@ class ExperimentConfig:
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
     supervised: SupervisedConfig = dataclasses.field(default_factory=SupervisedConfig)
     evaluation: EvalConfig = dataclasses.field(default_factory=EvalConfig)
+    mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
 
     def __post_init__(self) -> None:
         refuse(self, type_problems(self) or self._cross_field_problems())
@@ -74,6 +76,14 @@ class ExperimentConfig:
                 f"a minibatch of {prompts // minibatches} prompts (rollout.prompts_per_step / train.minibatches) does "
                 f"not divide into train.micro_batches = {micro} equal parts"
             )
+        else:
+            mesh = self.mesh
+            rows, split = prompts // minibatches // micro * self.rollout.group_size, mesh.data * mesh.fsdp * mesh.expert
+            if rows % split:
+                problems.append(
+                    f"{rows} completions at a time (rollout.prompts_per_step / train.minibatches / train.micro_batches "
+                    f"× rollout.group_size) do not divide into mesh.data × mesh.fsdp × mesh.expert = {split} parts"
+                )
         return problems
 
 

@@ -16,6 +16,12 @@ from trustax.types import TokenStats
 TOLERANCE = 1e-5
 """How far rounding may carry a log-prob above 0 or a mass above 1."""
 
+
+def mass_tolerance(*dtypes: Any) -> float:
+    """How far rounding may carry a sum of probabilities above 1: half-precision log-probs are known to their ε only."""
+    return max(TOLERANCE, *(float(jnp.finfo(dtype).eps) for dtype in dtypes))
+
+
 _SAME_SHAPE = (
     "log_mu", "advantages", "token_mask", "log_anchor", "log_ref", "entropy", "sum_sq_pi", "divergence_rate",
     "policy_staleness",
@@ -124,7 +130,12 @@ def _support_problems(stats: TokenStats, valid: np.ndarray) -> list[str]:
         found += _first(name, read & np.isnan(values), values, "NaN in a valid slot")
         found += _first(name, read & (values > TOLERANCE), values, "a log-probability above 0")
         mass = np.exp(np.where(read, np.nan_to_num(values, nan=-np.inf, posinf=0.0), -np.inf)).sum(-1)
-        found += _first(f"mass of {name}", mass > 1.0 + TOLERANCE, mass, "the support holds more than probability 1")
+        found += _first(
+            f"mass of {name}",
+            mass > 1.0 + mass_tolerance(value.dtype),
+            mass,
+            "the support holds more than probability 1",
+        )
     ids = np.asarray(support.ids)
     same = (ids[..., :, None] == ids[..., None, :]) & read[..., :, None] & read[..., None, :]
     twice = np.triu(same, k=1).any(-2)

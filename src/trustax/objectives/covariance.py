@@ -7,6 +7,8 @@ largest ones (ours).
 from typing import ClassVar
 
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from trustax.objectives.masks import Mask, MaskReading
@@ -14,6 +16,8 @@ from trustax.objectives.term import Leaf, number, outside
 from trustax.objectives.view import TokenView
 from trustax.ops.masked import masked_mean, select
 from trustax.types import pytree_dataclass
+
+INFINITY = float("inf")
 
 
 def covariance(view: TokenView) -> Float[Array, "*B T"]:
@@ -27,6 +31,8 @@ def top_covariance(view: TokenView, share: Leaf, among: Bool[Array, "*B T"]) -> 
     value = covariance(view)
     share = jnp.asarray(share, view.dtype)
     count = jnp.maximum(jnp.floor(share * jnp.sum(view.valid).astype(view.dtype)), 1.0).astype(jnp.int32)
+    if value.size == 0:
+        return among
     ordered = jnp.sort(select(value, among, -jnp.inf).reshape(-1))
     bound = ordered[ordered.size - count]
     return among & (value >= bound) & (value > 0.0) & (share > 0.0)
@@ -43,7 +49,11 @@ class CovarianceBand(Mask):
     high: Leaf = 5.0
 
     def own_problems(self) -> list[str]:
-        return outside("share", self.share, 0.0, 1.0, "it is a share of the batch's tokens")
+        found = outside("share", self.share, 0.0, 1.0, "it is a share of the batch's tokens")
+        found += outside("cov_low", self.low, -INFINITY, INFINITY, "it is a covariance")
+        if found or isinstance(self.low, Tracer) or isinstance(self.high, Tracer):
+            return found
+        return outside("cov_high", self.high, float(np.asarray(self.low)), INFINITY, "the band is (cov_low, cov_high)")
 
     @property
     def text(self) -> str:

@@ -4,7 +4,7 @@
 value = 0 are never outward. ``UpdateAware`` is the exception: its value already contains A.
 """
 
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -12,9 +12,9 @@ from jaxtyping import Array, Bool, Float
 from trustax.objectives.proximity import Kind
 from trustax.objectives.ratio import BEHAVIOR, LogRatio
 from trustax.objectives.term import Term, unknown
-from trustax.objectives.view import TokenView, required
+from trustax.objectives.view import TokenView, required, support_arguments
 from trustax.ops import directions
-from trustax.types import Support, pytree_dataclass, static_field
+from trustax.types import pytree_dataclass, static_field
 
 Tail = str
 TAILS = ("exact", "aggregated", "uniform", "none")
@@ -92,19 +92,6 @@ def check_predictive(divergence: str, tail: str) -> list[str]:
     return unknown("divergence", divergence, KINDS) + unknown("tail", tail, TAILS)
 
 
-def _support_arguments(view: TokenView) -> tuple[tuple[Array, ...], dict[str, Any]]:
-    """What every direction over a support is called with."""
-    support: Support = required(view.support, "support")
-    known = {
-        "sum_sq_pi": view.sum_sq_pi,
-        "vocab_size": view.vocab_size,
-        "tail_log_pi": support.tail_log_pi,
-        "tail_log_mu": support.tail_log_mu,
-        "tail_log_sum_sq_pi": support.tail_log_sum_sq_pi,
-    }
-    return (support.log_pi, support.log_mu, support.mask, support.sampled_slot), known
-
-
 @pytree_dataclass
 class Predictive(Direction):
     """G, the first-order change of the top-K divergence under the token's own softmax step. PDM, arXiv 2607.10848."""
@@ -125,7 +112,7 @@ class Predictive(Direction):
         return f"A·G > 0 (G of {self.divergence}, tail {self.tail})"
 
     def __call__(self, view: TokenView) -> DirectionReading:
-        cells, known = _support_arguments(view)
+        cells, known = support_arguments(view)
         value = directions.predictive_direction(*cells, divergence=self.divergence, tail=self.tail, **known)
         value = jnp.where(view.valid, value, jnp.zeros_like(value))
         if self.divergence != "tv":
@@ -154,7 +141,7 @@ class Certified(Direction):
         return "A·G > 0 proven (G of the full KL)"
 
     def __call__(self, view: TokenView) -> DirectionReading:
-        cells, known = _support_arguments(view)
+        cells, known = support_arguments(view)
         sign = directions.direction_certificate(*cells, **known).astype(view.dtype)
         return _with_advantage(view, jnp.where(view.valid, sign, jnp.zeros_like(sign)))
 

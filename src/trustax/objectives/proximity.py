@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from trustax.objectives.ratio import BEHAVIOR, LogRatio
-from trustax.objectives.term import Leaf, Term, outside, unknown
-from trustax.objectives.view import TokenView, required
-from trustax.ops import divergences
+from trustax.objectives.term import Leaf, Term, number, outside, unknown
+from trustax.objectives.view import TokenView, required, support_arguments
+from trustax.ops import directions, divergences, second_order
 from trustax.ops.kl_estimators import k2, k3
 from trustax.ops.masked import masked_max, masked_mean
 from trustax.types import Support, pytree_dataclass, static_field
@@ -104,6 +104,48 @@ class LumpedDivergence(Proximity):
             tail_log_mu=support.tail_log_mu,
         )
         return jnp.where(view.valid, value, jnp.zeros_like(value))
+
+
+@pytree_dataclass
+class PredictedDivergence(Proximity):
+    """The top-K divergence after the token's own update, to second order: D + sG + ½s²C, s = step_size·A·min(r, cap).
+
+    With the direction ``Always`` it is a mask of its own: drop what the update would carry beyond δ. The categorical
+    form of Flow-DPPO's full predictive mask, arXiv 2606.11025, eq. 24-27; ours. ``step_size`` is the effective learning
+    rate of the logits; the tail is taken as even, since a ``Support`` does not hold Σ_T π³. For TV tied cells add |s|R.
+    """
+
+    step_size: Leaf
+    kind: Kind = static_field(default="kl")
+    cap: Leaf = 5.0
+
+    @property
+    def own_needs(self) -> frozenset[str]:
+        return frozenset({"support", "sum_sq_pi"})
+
+    def own_problems(self) -> list[str]:
+        found = outside("step_size", self.step_size, 0.0, 1e6, "the expansion is of a small step; 0 predicts D itself")
+        found += outside("cap", self.cap, 1e-30, float("inf"), "it limits the ratio in the step")
+        return found + unknown("divergence", self.kind, tuple(LUMPED))
+
+    @property
+    def limit(self) -> float:
+        return LumpedDivergence(self.kind).limit
+
+    @property
+    def symbol(self) -> str:
+        step = f"{number(self.step_size)}·A·min(r, {number(self.cap)})"
+        return f"{LumpedDivergence(self.kind).symbol} after a step of {step}"
+
+    def __call__(self, view: TokenView) -> Float[Array, "*B T"]:
+        cells, known = support_arguments(view)
+        now = LumpedDivergence(self.kind)(view)
+        direction = directions.predictive_direction(*cells, divergence=self.kind, **known)
+        curvature = second_order.predictive_curvature(*cells, divergence=self.kind, **known)
+        ties = directions.tv_tie_rate(*cells, **known) if self.kind == "tv" else None
+        step = view.full(self.step_size) * view.advantages * jnp.minimum(jnp.exp(BEHAVIOR(view)), view.full(self.cap))
+        after = second_order.predicted_divergence(now, direction, curvature, step, ties)
+        return jnp.where(view.valid, jnp.maximum(after, 0.0), view.full(0.0))
 
 
 @pytree_dataclass

@@ -10,7 +10,7 @@ from trustax.objectives.ratio import LogRatio
 from trustax.objectives.regularizers import Regularizer
 from trustax.objectives.term import Term, needs, walk
 from trustax.objectives.weights import Weight
-from trustax.ops.advantages import ADVANTAGES
+from trustax.ops.advantages import ADVANTAGES, GAE
 from trustax.types import pytree_dataclass, static_field
 
 
@@ -27,7 +27,7 @@ class ObjectiveSpec(Term):
         gates: soft trust regions, further factors.
         regularizers: terms added to the loss.
         aggregation: how tokens become one number.
-        advantage: the estimator's name in ``ADVANTAGES``.
+        advantage: the estimator's name in ``ADVANTAGES``, or ``"gae"``, for which the policy needs a value head.
         name: the recipe's name.
         loss: the published loss or objective, as text.
         source: where it is published, and which values are ours.
@@ -44,9 +44,11 @@ class ObjectiveSpec(Term):
     source: str = static_field(default="")
 
     def own_problems(self) -> list[str]:
-        if self.advantage in ADVANTAGES:
+        if self.advantage == GAE and self.aggregation.denominator == "surviving":
+            return ["advantage 'gae' needs denominator 'original': the critic learns from masked tokens too"]
+        if self.advantage in (*ADVANTAGES, GAE):
             return []
-        return [f"advantage {self.advantage!r} is unknown: expected one of {', '.join(ADVANTAGES)}"]
+        return [f"advantage {self.advantage!r} is unknown: expected one of {', '.join((*ADVANTAGES, GAE))}"]
 
     def replace(self, **changes: Any) -> "ObjectiveSpec":
         """A copy with some axes changed."""

@@ -8,7 +8,7 @@ Means and maxima merge exactly. Two do not: ``divergence/p95`` merges as the tok
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from trustax.objectives.checks import TOLERANCE
+from trustax.objectives.checks import TOLERANCE, mass_tolerance
 from trustax.objectives.directions import Direction
 from trustax.objectives.fates import TokenFates
 from trustax.objectives.spec import ObjectiveSpec
@@ -49,7 +49,9 @@ def counters(stats: TokenStats, view: TokenView) -> dict[str, Metric]:
     if view.support is not None:
         support = view.support
         masses = [jnp.sum(select(jnp.exp(log_p), support.mask), -1) for log_p in (support.log_mu, support.log_pi)]
-        heavy = (masses[0] > 1.0 + TOLERANCE) | (masses[1] > 1.0 + TOLERANCE)
+        assert stats.support is not None
+        most = 1.0 + mass_tolerance(stats.support.log_mu.dtype, stats.support.log_pi.dtype)
+        heavy = (masses[0] > most) | (masses[1] > most)
         found["tokens/mass_above_one"] = _count(view.valid & heavy, dtype)
         found["tokens/duplicate_ids"] = _count(view.valid & _has_duplicates(support), dtype)
     return found
@@ -77,6 +79,10 @@ def _mask_metrics(view: TokenView, fates: TokenFates) -> dict[str, Metric]:
         "mask/fraction_below": valid & (gap < 0),
         "mask/fraction_of_far": fates.far,
     }
+    # Where in its sequence a token stands: decile 1 holds the first tenth of the valid tokens.
+    length = view.per_sequence(view.length).astype(view.position.dtype)
+    decile = (10 * view.position - 1) // jnp.maximum(length, 1) + 1
+    parts |= {f"mask/fraction_decile_{n}": valid & (jnp.minimum(decile, 10) == n) for n in range(1, 11)}
     size = jnp.abs(a * fates.surrogate)
     return {name: _mean(dropped, where, dtype) for name, where in parts.items()} | {
         "mask/far": _mean(fates.far, valid, dtype),

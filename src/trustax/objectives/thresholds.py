@@ -98,6 +98,9 @@ class PowerOfPosition(Threshold):
     high: Leaf
     power: Leaf = 0.5
 
+    def own_problems(self) -> list[str]:
+        return outside("power", self.power, -10.0, 10.0, "the band is a power of the position; 0.5 is its square root")
+
     def limited(self) -> dict[str, Any]:
         return {"eps_low": self.low, "eps_high": self.high}
 
@@ -135,6 +138,8 @@ class PrefixBudget(Threshold):
         found = outside("delta_b", self.delta_b, 0.0, 3e38, "use a large finite budget to switch it off (∞·0 is NaN)")
         if self.quantile is not None:
             found += outside("quantile", self.quantile, 0.0, 1.0, "it is a share of the sequence's tokens")
+            found += outside("scale", self.scale, 0.0, 1e12, "the quantile's factor is finite and not negative")
+            found += outside("ceiling", self.ceiling, 1.0, 1e12, "it is a multiple of delta_b, the smallest budget")
         return found
 
     def text(self, symbol: str) -> str:

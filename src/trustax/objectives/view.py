@@ -4,7 +4,7 @@ Values at masked positions are replaced by neutral ones here, before any arithme
 through. A token whose own numbers are not finite leaves the loss and is counted.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -127,3 +127,16 @@ def required(value: Statistic | None, name: str) -> Statistic:
     if value is None:
         raise ValueError(f"the statistics lack {name!r}: ask the scorer for it (score(..., needs=objective.needs))")
     return value
+
+
+def support_arguments(view: TokenView) -> tuple[tuple[Array, ...], dict[str, Any]]:
+    """What every direction over a support is called with."""
+    support = required(view.support, "support")
+    known = {
+        "sum_sq_pi": view.sum_sq_pi,
+        "vocab_size": view.vocab_size,
+        "tail_log_pi": support.tail_log_pi,
+        "tail_log_mu": support.tail_log_mu,
+        "tail_log_sum_sq_pi": support.tail_log_sum_sq_pi,
+    }
+    return (support.log_pi, support.log_mu, support.mask, support.sampled_slot), known

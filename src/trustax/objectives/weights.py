@@ -42,7 +42,7 @@ def _clip(value: Float[Array, "*B T"], low: Leaf, high: Leaf) -> WeightReading:
 
 def _clip_problems(low: Leaf, high: Leaf) -> list[str]:
     """A weight below 0 would turn the gradient round, a lower end above the upper one is a constant; −∞ is no floor."""
-    found = outside("the cap on the weight", high, 0.0, INFINITY, "a cap is not negative")
+    found = outside("the cap on the weight", high, 1e-30, INFINITY, "a cap is above 0, else every token's weight is 0")
     if found or isinstance(low, Tracer) or isinstance(high, Tracer) or low == -INFINITY:
         return found
     return outside("the floor of the weight", low, 0.0, float(np.asarray(high)), "it lies between 0 and the cap")

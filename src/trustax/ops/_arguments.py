@@ -4,8 +4,13 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import Array
+
+LOG_PROB_TOLERANCE = 1e-5
+"""How far rounding may carry a log-probability above 0."""
 
 TokenLike: TypeAlias = Any
 """[...]: one number a token. The ``*Like`` names say what an argument must be, but no type checker looks at it: the
@@ -50,6 +55,25 @@ def support_problems(
     if support_mask.dtype != jnp.bool_:
         problems.append(f"support_mask is {support_mask.dtype}, expected bool")
     return problems + shape_problems(shape[:-1], "log_pi_support without its last axis", **per_token)
+
+
+def above_zero(mask: Array | None = None, **log_probs: Array | None) -> list[str]:
+    """One line for each array with a log-prob above 0 (a probability or a ratio in its place?), with its first index.
+
+    Only arrays that have values now are judged, on valid slots: inside ``jit`` an objective counts such tokens.
+    """
+    problems = []
+    for name, values in log_probs.items():
+        if values is None or isinstance(values, Tracer) or isinstance(mask, Tracer):
+            continue
+        bad = np.asarray(values) > LOG_PROB_TOLERANCE
+        if mask is not None and mask.shape == bad.shape:
+            bad &= np.asarray(mask)
+        if bad.any():
+            index = tuple(int(i) for i in np.argwhere(bad)[0])
+            found = float(np.asarray(values)[index])
+            problems.append(f"{name} is {found:.6g} at {index}, expected a log-probability, at most 0: pass logarithms")
+    return problems
 
 
 def name_problems(kind: str, name: str, valid: Mapping[str, Any] | tuple[str, ...]) -> list[str]:

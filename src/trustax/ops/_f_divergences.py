@@ -1,6 +1,7 @@
-"""The f-divergences, each as what one cell adds to D and as the slope of D in that cell's mass.
+"""The f-divergences, each as what one cell adds to D, and as the slope and the bend of D in that cell's mass.
 
     D = Σ_c cell_c,     φ_c = ∂D/∂π_c  (up to one constant for all cells, chosen such that φ = 0 at π = μ)
+    β_c = π_c² ∂²D/∂π_c²
 
 Every cell is written so that it is ≥ 0 by itself: it includes the terms ±(π_c − μ_c), whose sum over all cells is 0.
 Without them the cells cancel, D is rounding noise of either sign near π = μ, and clamping it at 0 would erase the
@@ -20,10 +21,11 @@ LogMass = Float[Array, "*C"]
 
 
 class FDivergence(NamedTuple):
-    """One row of the table. ``slope`` is π·φ, finite for every pair of masses, 0 included."""
+    """One row of the table. ``slope`` is π·φ and ``bend`` β, both finite for every pair of masses, 0 included."""
 
     cell: Callable[[LogMass, LogMass], Float[Array, "*C"]]
     slope: Callable[[LogMass, LogMass], Float[Array, "*C"]]
+    bend: Callable[[LogMass, LogMass], Float[Array, "*C"]]
     largest: float = np.inf
     smallest_tail: float | None = None
 
@@ -78,8 +80,19 @@ def _reverse_kl_slope(log_pi: LogMass, log_mu: LogMass) -> Array:
     return jnp.exp(log_pi) * (_floored(log_pi) - _floored(log_mu))
 
 
+def size(x: Array) -> Array:
+    """|x| with derivative 0 at 0, where ``jnp.abs`` has 1."""
+    return x * jnp.sign(x)
+
+
+def at_most(x: Array, most: float) -> Array:
+    """min(x, most) with the whole gradient where they are equal, which ``jnp.minimum`` halves."""
+    bound = jnp.asarray(most, x.dtype)
+    return jnp.where(x > bound, bound, x)
+
+
 def _tv_cell(log_pi: LogMass, log_mu: LogMass) -> Array:
-    return 0.5 * jnp.abs(difference(log_pi, log_mu))
+    return 0.5 * size(difference(log_pi, log_mu))
 
 
 def _tv_slope(log_pi: LogMass, log_mu: LogMass) -> Array:
@@ -106,6 +119,12 @@ def _js_slope(log_pi: LogMass, log_mu: LogMass) -> Array:
     return -0.5 * jnp.exp(log_pi) * _log_mean_over(_floored(log_pi), _floored(log_mu))
 
 
+def _js_bend(log_pi: LogMass, log_mu: LogMass) -> Array:
+    """½ πμ/(π + μ)."""
+    smaller, distance = jnp.minimum(log_pi, log_mu), _abs(_floored(log_pi) - _floored(log_mu))
+    return 0.5 * jnp.exp(smaller) / (1.0 + jnp.exp(-distance))
+
+
 def _chi2_cell(log_pi: LogMass, log_mu: LogMass) -> Array:
     """(π − μ)²/μ: 0 where both are 0, +inf where only μ is."""
     mu_is_zero = log_mu == -jnp.inf
@@ -118,9 +137,18 @@ def _chi2_cell(log_pi: LogMass, log_mu: LogMass) -> Array:
     return jnp.where(mu_is_zero, only_pi, scale * shrink)
 
 
-def _chi2_slope(log_pi: LogMass, log_mu: LogMass) -> Array:
+def _chi2_log_ratio(log_pi: LogMass, log_mu: LogMass) -> Array:
     most = jnp.asarray(-smallest_log_mass(log_pi.dtype) - 8.0, log_pi.dtype)  # e^8 short of overflow: sums stay finite
-    return 2.0 * jnp.exp(log_pi) * jnp.expm1(jnp.minimum(_floored(log_pi) - _floored(log_mu), most))
+    return jnp.minimum(_floored(log_pi) - _floored(log_mu), most)
+
+
+def _chi2_slope(log_pi: LogMass, log_mu: LogMass) -> Array:
+    return 2.0 * jnp.exp(log_pi) * jnp.expm1(_chi2_log_ratio(log_pi, log_mu))
+
+
+def _chi2_bend(log_pi: LogMass, log_mu: LogMass) -> Array:
+    """2 π²/μ."""
+    return 2.0 * jnp.exp(log_pi + _chi2_log_ratio(log_pi, log_mu))
 
 
 def _hellinger2_cell(log_pi: LogMass, log_mu: LogMass) -> Array:
@@ -134,13 +162,21 @@ def _hellinger2_slope(log_pi: LogMass, log_mu: LogMass) -> Array:
     return 0.5 * difference(log_pi, 0.5 * (_floored(log_pi) + _floored(log_mu)))
 
 
+def _hellinger2_bend(log_pi: LogMass, log_mu: LogMass) -> Array:
+    """¼ √(πμ)."""
+    return 0.25 * jnp.exp(0.5 * (log_pi + log_mu))
+
+
 F_DIVERGENCES: dict[str, FDivergence] = {
-    "kl": FDivergence(lambda log_pi, log_mu: _kl_cell(log_mu, log_pi), difference),
-    "reverse_kl": FDivergence(_kl_cell, _reverse_kl_slope),
-    "tv": FDivergence(_tv_cell, _tv_slope, largest=1.0),
-    "js": FDivergence(_js_cell, _js_slope, largest=float(np.log(2.0))),
+    "kl": FDivergence(
+        lambda log_pi, log_mu: _kl_cell(log_mu, log_pi), difference, lambda log_pi, log_mu: jnp.exp(log_mu)
+    ),
+    "reverse_kl": FDivergence(_kl_cell, _reverse_kl_slope, lambda log_pi, log_mu: jnp.exp(log_pi)),
+    # Away from its kink at π = μ.
+    "tv": FDivergence(_tv_cell, _tv_slope, lambda log_pi, log_mu: jnp.zeros_like(log_pi), largest=1.0),
+    "js": FDivergence(_js_cell, _js_slope, _js_bend, largest=float(np.log(2.0))),
     # (π − μ)²/μ is all rounding where a μ_T that was not stored is below the resolution of 1 − Σ: see lumped_chi2.
-    "chi2": FDivergence(_chi2_cell, _chi2_slope, smallest_tail=float(np.log(np.finfo(np.float32).eps))),
-    "hellinger2": FDivergence(_hellinger2_cell, _hellinger2_slope, largest=1.0),
+    "chi2": FDivergence(_chi2_cell, _chi2_slope, _chi2_bend, smallest_tail=float(np.log(np.finfo(np.float32).eps))),
+    "hellinger2": FDivergence(_hellinger2_cell, _hellinger2_slope, _hellinger2_bend, largest=1.0),
 }
 """What ``divergence=`` may name, for D and for its directions alike; KL is KL(μ‖π), the reverse KL is KL(π‖μ)."""

@@ -8,6 +8,7 @@ from trustax.ops._arguments import (
     MaskLike,
     SlotsLike,
     TokenLike,
+    above_zero,
     as_floats,
     name_problems,
     raise_problems,
@@ -15,7 +16,7 @@ from trustax.ops._arguments import (
     support_problems,
 )
 from trustax.ops._cells import Cells, full_cells, lumped_cells
-from trustax.ops._f_divergences import F_DIVERGENCES
+from trustax.ops._f_divergences import F_DIVERGENCES, at_most
 
 Token = Float[Array, "*B"]
 
@@ -43,6 +44,7 @@ def lumped_divergence(
         name_problems("divergence", divergence, F_DIVERGENCES)
         + support_problems(log_pi, log_mu, mask, {"tail_log_pi": tail_pi, "tail_log_mu": tail_mu})
     )
+    raise_problems(above_zero(mask, log_pi_support=log_pi, log_mu_support=log_mu))
     smallest = F_DIVERGENCES[divergence].smallest_tail
     return sum_cells(divergence, lumped_cells(log_pi, log_mu, mask, tail_pi, tail_mu, smallest=smallest))
 
@@ -58,6 +60,7 @@ def full_divergence(divergence: str, log_probs_pi: LogProbsLike, log_probs_mu: L
     problems = name_problems("divergence", divergence, F_DIVERGENCES)
     problems += [] if log_pi.ndim else ["log_probs_pi is a scalar, expected shape [..., V]"]
     raise_problems(problems + shape_problems(log_pi.shape, "log_probs_pi", log_probs_mu=log_mu))
+    raise_problems(above_zero(log_probs_pi=log_pi, log_probs_mu=log_mu))
     return sum_cells(divergence, full_cells(log_pi, log_mu))
 
 
@@ -66,4 +69,4 @@ def sum_cells(divergence: str, cells: Cells) -> Token:
     row = F_DIVERGENCES[divergence]
     contributions = row.cell(cells.log_pi, cells.log_mu)
     total = jnp.sum(jnp.where(cells.valid, contributions, jnp.zeros_like(contributions)), axis=-1)
-    return jnp.minimum(total, jnp.asarray(row.largest, total.dtype))
+    return at_most(total, row.largest)

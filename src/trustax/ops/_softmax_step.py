@@ -7,6 +7,11 @@ h = Σ_a π_a g_a = π_y − Σ_a π_a², the masses move by dπ_a = η·c·π_a
 
 On the tail cell g_T = −q, where q = Σ_T π²/π_T is the mean of π_a under π(·|T): how the tail's mass is spread inside
 it is all that a direction needs to know of it, and ``own_mass`` carries it (π_a for a token, q for the tail).
+
+Along the straight line of that step, g fixed and h moving, d²π_c/ds² = π_c ((g_c − h)² + v_c − v): v_c is the variance
+of g inside the cell (0 for a token) and v that over all tokens. So
+
+    d²D/ds² = Σ_c π_c φ_c ((g_c − h)² + v_c − v) + β_c (g_c − h)²,    β_c = π_c² ∂²D/∂π_c²
 """
 
 import jax
@@ -34,9 +39,27 @@ def direction(
         if drop_last:
             slope = slope.at[..., -1].set(0)
         pi, rates, is_reference = relative_rates(cells, own_mass, is_sampled)
-        reference_slope = _pick(slope, is_reference) / jnp.maximum(_pick(pi, is_reference), jnp.finfo(pi.dtype).tiny)
-        relative = jnp.where(is_reference, 0, slope - pi * reference_slope[..., None])
-        value = _sum_keeping_sign(rates, relative)
+        value = _sum_keeping_sign(rates, _relative_slope(slope, pi, is_reference))
+    return jnp.where(jnp.any(is_sampled & cells.valid, axis=-1), value, 0)
+
+
+def curvature(
+    divergence: str,
+    cells: Cells,
+    own_mass: PerCell,
+    is_sampled: Bool[Array, "*B C"],
+    last_variance: Float[Array, "*B"] | None = None,
+) -> Float[Array, "*B"]:
+    """d²D/ds², or 0 where the sampled token has no valid cell; ``last_variance`` is v_c of the last cell."""
+    row = F_DIVERGENCES[divergence]
+    slope = jnp.where(cells.valid, row.slope(cells.log_pi, cells.log_mu), 0)
+    bend = jnp.where(cells.valid, row.bend(cells.log_pi, cells.log_mu), 0)
+    pi, rates, is_reference = relative_rates(cells, jnp.where(cells.valid, own_mass, 0), is_sampled)
+    squares = rates**2
+    spread = squares if last_variance is None else squares.at[..., -1].add(last_variance)
+    spread -= jnp.sum(pi * spread, axis=-1)[..., None]
+    # Σ_c π_c'' = 0: the same constant may be taken from every φ, as for the direction.
+    value = jnp.sum(_relative_slope(slope, pi, is_reference) * spread + bend * squares, axis=-1)
     return jnp.where(jnp.any(is_sampled & cells.valid, axis=-1), value, 0)
 
 
@@ -87,6 +110,12 @@ def _sum_keeping_sign(rates: PerCell, relative: PerCell) -> Float[Array, "*B"]:
     scaled = jnp.sum(rates * (relative / size[..., None]), axis=-1)
     value = scaled * size
     return jnp.where(jnp.abs(value) < smallest, jnp.sign(scaled) * smallest, value)
+
+
+def _relative_slope(slope: PerCell, pi: PerCell, is_reference: Bool[Array, "*B C"]) -> PerCell:
+    """π_c (φ_c − φ_reference), exactly 0 on the reference cell."""
+    reference_slope = _pick(slope, is_reference) / jnp.maximum(_pick(pi, is_reference), jnp.finfo(pi.dtype).tiny)
+    return jnp.where(is_reference, 0, slope - pi * reference_slope[..., None])
 
 
 def _pick(values: PerCell, where: Bool[Array, "*B C"]) -> Float[Array, "*B"]:

@@ -1,17 +1,34 @@
 """How the trainer's mass is spread over the tail: the one number q that the four tail estimators disagree about."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-from trustax.ops._arguments import as_floats, name_problems, raise_problems, support_problems
-from trustax.ops._cells import Cells, complement_mass, lumped_cells, one_hot
+from trustax.ops._arguments import (
+    above_zero,
+    as_floats,
+    name_problems,
+    raise_problems,
+    shape_problems,
+    support_problems,
+)
+from trustax.ops._cells import Cells, complement_mass, full_cells, lumped_cells, one_hot
 from trustax.ops._f_divergences import F_DIVERGENCES
 
 TAILS = ("exact", "aggregated", "uniform", "none")
+
+
+class KnownOfTail(TypedDict, total=False):
+    """What may be known of the tail, as keyword arguments: see ``predictive_direction``."""
+
+    sum_sq_pi: ArrayLike | None
+    vocab_size: int | None
+    tail_log_pi: ArrayLike | None
+    tail_log_mu: ArrayLike | None
+    tail_log_sum_sq_pi: ArrayLike | None
 
 
 class LumpedInputs(NamedTuple):
@@ -58,13 +75,13 @@ def check_inputs(
     support_mask: ArrayLike,
     sampled_slot: ArrayLike,
     *,
-    divergence: str,
-    tail: str,
-    sum_sq_pi: ArrayLike | None,
-    vocab_size: int | None,
-    tail_log_pi: ArrayLike | None,
-    tail_log_mu: ArrayLike | None,
-    tail_log_sum_sq_pi: ArrayLike | None,
+    divergence: str = "kl",
+    tail: str = "exact",
+    sum_sq_pi: ArrayLike | None = None,
+    vocab_size: int | None = None,
+    tail_log_pi: ArrayLike | None = None,
+    tail_log_mu: ArrayLike | None = None,
+    tail_log_sum_sq_pi: ArrayLike | None = None,
 ) -> LumpedInputs:
     """Bring the arguments to one dtype; raise one error with everything that is wrong with them."""
     log_pi, log_mu, sum_sq, tail_pi, tail_mu, tail_sum_sq = as_floats(
@@ -98,9 +115,27 @@ def check_inputs(
     if tail == "uniform" and vocab_size is None:
         problems.append("tail='uniform' needs vocab_size, the number of real tokens: pass it, or choose another tail")
     raise_problems(problems)
+    raise_problems(above_zero(mask, log_pi_support=log_pi, log_mu_support=log_mu))
     # Directions decide masks; a mask has no gradient, and the kinks inside would make one NaN.
     detached = jax.lax.stop_gradient((log_pi, log_mu, mask, slot, sum_sq, tail_pi, tail_mu, tail_sum_sq))
     return LumpedInputs(*detached, vocab_size)
+
+
+def check_full_inputs(
+    log_probs_pi: ArrayLike, log_probs_mu: ArrayLike, sampled_ids: ArrayLike, divergence: str
+) -> tuple[Cells, Bool[Array, "*B V"]]:
+    """The vocabulary as cells, and the sampled one; raise one error with everything that is wrong."""
+    log_pi, log_mu = as_floats(log_probs_pi=log_probs_pi, log_probs_mu=log_probs_mu)
+    ids = jnp.asarray(sampled_ids)
+    problems = name_problems("divergence", divergence, F_DIVERGENCES)
+    problems += [] if log_pi.ndim else ["log_probs_pi is a scalar, expected shape [..., V]"]
+    problems += shape_problems(log_pi.shape, "log_probs_pi", log_probs_mu=log_mu)
+    problems += shape_problems(log_pi.shape[:-1], "log_probs_pi without its last axis", sampled_ids=ids)
+    if not jnp.issubdtype(ids.dtype, jnp.integer):
+        problems.append(f"sampled_ids is {ids.dtype}, expected an integer dtype")
+    raise_problems(problems)
+    raise_problems(above_zero(log_probs_pi=log_pi, log_probs_mu=log_mu))
+    return full_cells(log_pi, log_mu), one_hot(jnp.clip(ids, 0, log_pi.shape[-1] - 1), log_pi.shape[-1])
 
 
 def own_masses(inputs: LumpedInputs, cells: Cells, tail: str) -> Float[Array, "*B C"]:

@@ -47,7 +47,7 @@ def _above_smallest(rewards: Array, same: Array) -> tuple[Array, Array]:
     equal them.
     """
     table = jnp.broadcast_to(rewards[None, :], same.shape)
-    smallest = jnp.min(select(table, same, jnp.inf), axis=-1)
+    smallest = jnp.min(select(table, same, jnp.inf), axis=-1, initial=jnp.inf)
     above = rewards - jnp.where(jnp.isfinite(smallest), smallest, rewards)
     return above, jnp.maximum(jnp.sum(same, axis=-1), 1).astype(rewards.dtype)
 
@@ -118,6 +118,41 @@ def group_normalized(
     return select(centered / scale, valid)
 
 
+def group_centered_global_std(
+    rewards: Rewards, group_ids: GroupIds, *, valid: Valid = None, eps: float = EPS, clip: float | None = None
+) -> Float[Array, " B"]:
+    """Subtract the group's mean reward and divide by the standard deviation of all rewards of the batch.
+
+    ``A_i = (R_i − mean_group) / (std_batch(R) + ε)``, population std of the rewards themselves, not of the centered
+    ones: groups of any spread keep their weight, and the spread *between* groups shrinks all advantages.
+
+    Args:
+        rewards: one number per completion.
+        group_ids: equal for completions of one prompt.
+        valid: false for unscorable completions.
+        eps: added to the standard deviation.
+        clip: the largest absolute value (5 in Flow-GRPO's code); None for no limit.
+
+    Returns: ``[B]``; exactly 0 in constant groups, single-member groups and invalid rows.
+
+    References: Flow-GRPO, arXiv 2505.05470 (the option ``global_std`` of its code).
+
+    >>> group_centered_global_std(jnp.array([0.0, 2.0, 4.0, 2.0]), jnp.array([0, 0, 1, 2]), eps=0.0).tolist()[2:]
+    [0.0, 0.0]
+    >>> group_centered_global_std(jnp.array([0.0, 4.0, 2.0, 2.0]), jnp.array([0, 0, 1, 1]), clip=1.0).tolist()  # ±√2
+    [-1.0, 1.0, 0.0, 0.0]
+    """
+    rewards, valid, same = _prepare(rewards, group_ids, valid)
+    centered, _ = _centered(rewards, same)
+    count = jnp.maximum(jnp.sum(valid), 1).astype(rewards.dtype)
+    mean = jnp.sum(rewards) / count  # rewards of invalid rows are 0 by now
+    deviations = select(rewards - jnp.broadcast_to(mean, rewards.shape), valid)
+    std = jnp.sqrt(jnp.sum(jnp.square(deviations)) / count)
+    scale = jnp.where(std > 0, std + jnp.asarray(eps, std.dtype), jnp.ones_like(std))
+    scaled = select(centered / jnp.broadcast_to(scale, centered.shape), valid)
+    return scaled if clip is None else jnp.clip(scaled, -clip, clip)
+
+
 def leave_one_out(rewards: Rewards, group_ids: GroupIds, *, valid: Valid = None) -> Float[Array, " B"]:
     """Subtract the mean reward of the group's other members.
 
@@ -184,7 +219,7 @@ def _whiten(values: Array, valid: Array, lengths: Array | None, eps: float) -> A
     weights = select(jnp.ones_like(values) if lengths is None else lengths.astype(values.dtype), valid)
     total = jnp.sum(weights)
     safe_total = jnp.where(total > 0, total, jnp.ones_like(total))
-    smallest = jnp.min(select(values, valid, jnp.inf))
+    smallest = jnp.min(select(values, valid, jnp.inf), initial=jnp.inf)
     above = select(values - jnp.broadcast_to(smallest, values.shape), valid)
     centered = above - jnp.broadcast_to(jnp.sum(weights * above) / safe_total, values.shape)
     std = jnp.sqrt(jnp.sum(weights * jnp.square(centered)) / safe_total)
@@ -296,9 +331,13 @@ def dynamic_sampling_keep(rewards: Rewards, group_ids: GroupIds, *, valid: Valid
     return jnp.any(same & (centered != 0)[None, :], axis=-1)
 
 
+GAE = "gae"
+"""The name of ``gae`` as an objective's estimator: it needs a critic, and has a signature of its own."""
+
 ADVANTAGES: dict[str, Callable[..., Float[Array, " B"]]] = {
     "group_normalized": group_normalized,
     "group_centered": group_centered,
+    "group_centered_global_std": group_centered_global_std,
     "leave_one_out": leave_one_out,
     "length_weighted_baseline": length_weighted_baseline,
     "mean_normalized": mean_normalized,

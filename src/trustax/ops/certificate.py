@@ -1,12 +1,14 @@
 """The sign of the full-vocabulary direction, proven from a top-K support, or left undecided."""
 
+from typing import Unpack
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from trustax.ops._arguments import IdsLike, MaskLike, SlotsLike, TokenLike, as_floats, raise_problems, shape_problems
 from trustax.ops._cells import Cells
 from trustax.ops._softmax_step import local_and_head
-from trustax.ops._tail import LumpedInputs, check_inputs, tail_sum_sq
+from trustax.ops._tail import KnownOfTail, LumpedInputs, check_inputs, tail_sum_sq
 
 Token = Float[Array, "*B"]
 
@@ -17,13 +19,9 @@ def direction_certificate(
     support_mask: MaskLike,
     sampled_slot: IdsLike,
     *,
-    sum_sq_pi: TokenLike | None = None,
-    vocab_size: int | None = None,
-    tail_log_pi: TokenLike | None = None,
-    tail_log_mu: TokenLike | None = None,
-    tail_log_sum_sq_pi: TokenLike | None = None,
     tail_log_max_pi: TokenLike | None = None,
     margin: float | None = None,
+    **known: Unpack[KnownOfTail],
 ) -> Int[Array, "*B"]:
     """Prove the sign of the full-vocabulary KL's direction, where the tail cannot change it.
 
@@ -35,9 +33,10 @@ def direction_certificate(
     Args:
       log_pi_support, log_mu_support, support_mask, sampled_slot: as in ``predictive_direction``. Slots 0..S−2 must
         hold TopK(μ), the last one the sampled token if it is not among them (the layout of ``Support``).
-      sum_sq_pi, vocab_size, tail_log_pi, tail_log_mu, tail_log_sum_sq_pi: as in ``predictive_direction``.
       tail_log_max_pi: log π_max from the pass over the logits; sharpens the bound.
       margin: how far from 0 an end must be, against rounding; 1e-6 in float32, 1e-12 in float64.
+      known: ``sum_sq_pi``, ``vocab_size``, ``tail_log_pi``, ``tail_log_mu``, ``tail_log_sum_sq_pi``, as in
+        ``predictive_direction``.
 
     Returns:
       int32: +1 or −1 proven, 0 undecided.
@@ -57,27 +56,15 @@ def direction_certificate(
       >>> int(direction_certificate(pi, mu, jnp.array([True, True, False]), jnp.array(0), sum_sq_pi=jnp.array(0.34)))
       -1
     """
-    inputs = check_inputs(
-        log_pi_support,
-        log_mu_support,
-        support_mask,
-        sampled_slot,
-        divergence="kl",
-        tail="exact",
-        sum_sq_pi=sum_sq_pi,
-        vocab_size=vocab_size,
-        tail_log_pi=tail_log_pi,
-        tail_log_mu=tail_log_mu,
-        tail_log_sum_sq_pi=tail_log_sum_sq_pi,
-    )
+    inputs = check_inputs(log_pi_support, log_mu_support, support_mask, sampled_slot, **known)
     (tail_log_max_pi,) = as_floats(tail_log_max_pi=tail_log_max_pi)
     raise_problems(shape_problems(inputs.log_pi.shape[:-1], "log_pi_support", tail_log_max_pi=tail_log_max_pi))
     dtype = inputs.log_pi.dtype
     margin = (1e-6 if dtype == jnp.float32 else 1e-12) if margin is None else margin
     cells = inputs.cells("kl")
-    known = local_and_head(cells, inputs.is_sampled())
+    inside = local_and_head(cells, inputs.is_sampled())
     lower, upper = tail_bracket(inputs, cells, tail_log_max_pi, margin)
-    proven = jnp.where(known + lower > margin, 1, jnp.where(known + upper < -margin, -1, 0)).astype(jnp.int32)
+    proven = jnp.where(inside + lower > margin, 1, jnp.where(inside + upper < -margin, -1, 0)).astype(jnp.int32)
     sampled_is_valid = jnp.any(inputs.is_sampled() & cells.valid, axis=-1)
     return jnp.where(sampled_is_valid, proven, 0)
 

@@ -9,6 +9,8 @@ policies that are sharpened until one token holds all but 1e-12 of the mass, giv
 (``trustax.ops.tails``).
 """
 
+from typing import Unpack
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -19,14 +21,11 @@ from trustax.ops._arguments import (
     SlotsLike,
     TokenLike,
     as_floats,
-    name_problems,
     raise_problems,
     shape_problems,
 )
-from trustax.ops._cells import Cells, full_cells, one_hot
-from trustax.ops._f_divergences import F_DIVERGENCES
 from trustax.ops._softmax_step import direction, tie_rate
-from trustax.ops._tail import check_inputs, own_masses
+from trustax.ops._tail import KnownOfTail, check_full_inputs, check_inputs, own_masses
 from trustax.ops.certificate import direction_certificate
 
 __all__ = [
@@ -195,7 +194,7 @@ def predictive_direction_full(
       >>> round(float(predictive_direction_full(pi, mu, jnp.array(2))), 6)  # .1 + .2 · .3 − .5 · .2 − .3 · .1
       0.03
     """
-    cells, is_sampled = _full_inputs(log_probs_pi, log_probs_mu, sampled_ids, divergence)
+    cells, is_sampled = check_full_inputs(log_probs_pi, log_probs_mu, sampled_ids, divergence)
     return direction(divergence, cells, cells.masses()[0], is_sampled)
 
 
@@ -206,18 +205,15 @@ def tv_tie_rate(
     sampled_slot: IdsLike,
     *,
     tail: str = "exact",
-    sum_sq_pi: TokenLike | None = None,
-    vocab_size: int | None = None,
-    tail_log_pi: TokenLike | None = None,
-    tail_log_mu: TokenLike | None = None,
-    tail_log_sum_sq_pi: TokenLike | None = None,
+    **known: Unpack[KnownOfTail],
 ) -> Token:
     """Compute what tied cells add to the lumped TV, whichever way the step goes.
 
         R = ½ Σ_{c: π_c = μ_c} π_c |g_c − h|,    dTV = η (A·w·G + |A·w|·R)
 
     TV has a kink where π_c = μ_c: any move of such a cell increases it. Ties are exact only where both log-probs are
-    the same float. Arguments, edge cases and errors as in ``predictive_direction``.
+    the same float. Arguments (``known`` is what it may be told of the tail), edge cases and errors as in
+    ``predictive_direction``.
 
     Returns:
       R ≥ 0, [...]: to be added in the test ``is_outward``.
@@ -233,17 +229,7 @@ def tv_tie_rate(
       0.095
     """
     inputs = check_inputs(
-        log_pi_support,
-        log_mu_support,
-        support_mask,
-        sampled_slot,
-        divergence="tv",
-        tail=tail,
-        sum_sq_pi=sum_sq_pi,
-        vocab_size=vocab_size,
-        tail_log_pi=tail_log_pi,
-        tail_log_mu=tail_log_mu,
-        tail_log_sum_sq_pi=tail_log_sum_sq_pi,
+        log_pi_support, log_mu_support, support_mask, sampled_slot, divergence="tv", tail=tail, **known
     )
     cells = inputs.cells("tv")
     return tie_rate(cells, own_masses(inputs, cells, tail), inputs.is_sampled(), drop_last=tail == "none")
@@ -257,7 +243,7 @@ def tv_tie_rate_full(log_probs_pi: LogProbsLike, log_probs_mu: LogProbsLike, sam
       >>> round(float(tv_tie_rate_full(pi, mu, jnp.array(0))), 6)  # ½ · .5 · (.5 − (.5 − .38))
       0.095
     """
-    cells, is_sampled = _full_inputs(log_probs_pi, log_probs_mu, sampled_ids, "tv")
+    cells, is_sampled = check_full_inputs(log_probs_pi, log_probs_mu, sampled_ids, "tv")
     return tie_rate(cells, cells.masses()[0], is_sampled)
 
 
@@ -291,18 +277,3 @@ def is_outward(advantages: TokenLike, direction: TokenLike, tie_rate: TokenLike 
     raise_problems(shape_problems(advantages.shape, "advantages", direction=direction, tie_rate=tie_rate))
     extra = jnp.zeros_like(direction) if tie_rate is None else tie_rate
     return ((advantages > 0) & (extra + direction > 0)) | ((advantages < 0) & (extra - direction > 0))
-
-
-def _full_inputs(
-    log_probs_pi: LogProbsLike, log_probs_mu: LogProbsLike, sampled_ids: IdsLike, divergence: str
-) -> tuple[Cells, Bool[Array, "*B V"]]:
-    log_pi, log_mu = as_floats(log_probs_pi=log_probs_pi, log_probs_mu=log_probs_mu)
-    ids = jnp.asarray(sampled_ids)
-    problems = name_problems("divergence", divergence, F_DIVERGENCES)
-    problems += [] if log_pi.ndim else ["log_probs_pi is a scalar, expected shape [..., V]"]
-    problems += shape_problems(log_pi.shape, "log_probs_pi", log_probs_mu=log_mu)
-    problems += shape_problems(log_pi.shape[:-1], "log_probs_pi without its last axis", sampled_ids=ids)
-    if not jnp.issubdtype(ids.dtype, jnp.integer):
-        problems.append(f"sampled_ids is {ids.dtype}, expected an integer dtype")
-    raise_problems(problems)
-    return full_cells(log_pi, log_mu), one_hot(jnp.clip(ids, 0, log_pi.shape[-1] - 1), log_pi.shape[-1])

@@ -1,10 +1,15 @@
 """Divergences D(μ, π) of two policies at one token: binary, lumped (a support and its tail), full vocabulary.
 
 ``*B`` is any leading shape, ``S`` the slots of a support (K + 1), ``V`` the vocabulary. μ is the behavior policy, π the
-training policy. All take natural log-probs, compute in float32 (float64 if any input is) and return nats, or a
-fraction in [0, 1] for TV and Hellinger². All are ≥ 0, exactly 0 at π = μ, and differentiable with finite gradients.
+training policy. All take natural log-probs (one above 0 is refused where it has a value, that is outside ``jit``),
+compute in float32 (float64 if any input is) and return nats, or a fraction in [0, 1] for TV and Hellinger². All are
+≥ 0, exactly 0 at π = μ, and differentiable with finite gradients.
 
 Merging outcomes can only lose divergence: binary ≤ lumped ≤ full, as long as the sampled token has a slot of its own.
+In float32 this holds to rounding (1e-6 of max(D, 1)) with tails from the passes over the logits. A tail left out is
+known only where it is well above the rounding of 1 − Σ_S (from about 1e-5 on: then to 1e-5); below, KL(μ‖π) takes π_T
+as the smallest normal float and may exceed the full one, by at most 88 μ_T: rather too far than too near. A
+``log_pi`` that was itself rounded to 0 does the same to ``binary_kl``.
 """
 
 from collections.abc import Callable
@@ -16,12 +21,13 @@ from trustax.ops._arguments import (
     MaskLike,
     SlotsLike,
     TokenLike,
+    above_zero,
     as_floats,
     raise_problems,
     shape_problems,
 )
 from trustax.ops._cells import full_cells, smallest_log_mass
-from trustax.ops._f_divergences import F_DIVERGENCES, difference
+from trustax.ops._f_divergences import F_DIVERGENCES, at_most, difference, size
 from trustax.ops._further_divergences import (
     full_chi2,
     full_hellinger2,
@@ -83,7 +89,7 @@ def binary_tv(log_pi: TokenLike, log_mu: TokenLike) -> Token:
       0.15
     """
     log_pi, log_mu = _token_pair(log_pi, log_mu)
-    return jnp.minimum(jnp.abs(difference(log_pi, log_mu)), jnp.ones_like(log_pi))
+    return at_most(size(difference(log_pi, log_mu)), 1.0)
 
 
 def binary_kl(
@@ -132,6 +138,7 @@ def binary_kl(
     raise_problems(
         shape_problems(log_pi.shape, "log_pi", log_mu=log_mu, log_complement_pi=other_pi, log_complement_mu=other_mu)
     )
+    raise_problems(above_zero(log_pi=log_pi, log_mu=log_mu))
     other_pi = _log_one_minus_exp(log_pi) if other_pi is None else other_pi
     other_mu = _log_one_minus_exp(log_mu) if other_mu is None else other_mu
     cells = full_cells(jnp.stack([log_pi, other_pi], axis=-1), jnp.stack([log_mu, other_mu], axis=-1))
@@ -162,7 +169,7 @@ def lumped_tv(
     Returns:
       D in [0, 1], [...].
 
-    Gradient: ½ sign(π_c − μ_c)·π_c on each valid slot and on the tail; exactly 0 on the others.
+    Gradient: ½ sign(π_c − μ_c)·π_c on each valid slot and on the tail, 0 on a tied cell; exactly 0 on the others.
 
     Edge cases: a tail left out is 1 − Σ_S, clipped at 0. An empty tail adds 0. No valid slot (a padding row) gives 0.
 
@@ -206,8 +213,9 @@ def lumped_kl(
     Gradient: π_c − μ_c with respect to the log π of each valid cell: along a softmax that is the gradient of the
     formula above, because Σ π_c stays 1.
 
-    Edge cases: a tail left out is 1 − Σ_S, clipped at 0 and, inside the logarithm, at the smallest normal float.
-    μ_c = 0 adds 0; π_c = 0 < μ_c gives +inf, which counts as far. No valid slot gives 0.
+    Edge cases: a tail left out is 1 − Σ_S, clipped at 0 and, inside the logarithm, at the smallest normal float; D may
+    then exceed the full KL by up to 88 μ_T in float32. μ_c = 0 adds 0; π_c = 0 < μ_c gives +inf, which counts as far.
+    No valid slot gives 0.
 
     Raises:
       ValueError: shapes that do not agree, a mask that is not boolean, a dtype that is not floating.
@@ -361,6 +369,7 @@ FULL: dict[str, Callable[[LogProbsLike, LogProbsLike], Token]] = {
 def _token_pair(log_pi: TokenLike, log_mu: TokenLike) -> tuple[Token, Token]:
     log_pi, log_mu = as_floats(log_pi=log_pi, log_mu=log_mu)
     raise_problems(shape_problems(log_pi.shape, "log_pi", log_mu=log_mu))
+    raise_problems(above_zero(log_pi=log_pi, log_mu=log_mu))
     return log_pi, log_mu
 
 

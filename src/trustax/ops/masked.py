@@ -68,7 +68,7 @@ def masked_max(values: Array, mask: Mask, axis: Axis = None, empty: float = 0.0)
     >>> float(masked_max(jnp.array([-1.0, -3.0, 9.0]), jnp.array([True, True, False])))
     -1.0
     """
-    largest = jnp.max(select(values, mask, -jnp.inf), axis=axis)
+    largest = jnp.max(select(values, mask, -jnp.inf), axis=axis, initial=-jnp.inf)
     return select(largest, jnp.any(mask, axis=axis), empty)
 
 
@@ -87,6 +87,8 @@ def masked_quantile(values: Array, mask: Mask, q: Float[Array, ""] | float, axis
     >>> float(masked_quantile(jnp.array([3.0, 1.0, 2.0, jnp.nan]), jnp.array([True, True, True, False]), 0.75))
     2.5
     """
+    if values.shape[axis] == 0:
+        return jnp.zeros_like(jnp.sum(values, axis=axis))
     ordered = jnp.sort(select(values, mask, jnp.inf), axis=axis)
     count = jnp.sum(mask, axis=axis, keepdims=True)
     rank = jnp.asarray(q, values.dtype) * jnp.maximum(count - 1, 0).astype(values.dtype)

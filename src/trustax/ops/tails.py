@@ -8,6 +8,7 @@ gathered, then hidden from the vocabulary, and the tail is summed directly.
 """
 
 import functools
+import math
 from typing import NamedTuple
 
 import jax
@@ -219,8 +220,8 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
 def _hide(logits: Float[Array, "*B V"], ids: Int[Array, "*B S"]) -> Float[Array, "*B V"]:
     """Set the logits at ``ids`` to −inf; an id of V is dropped."""
     *shape, size = logits.shape
-    rows = logits.reshape(-1, size)
-    columns = ids.reshape(rows.shape[0], -1)
+    rows = logits.reshape(math.prod(shape), size)  # not −1, which cannot be told where there are no tokens
+    columns = ids.reshape(rows.shape[0], ids.shape[-1])
     lines = jnp.arange(rows.shape[0], dtype=ids.dtype)[:, None]
     return rows.at[lines, columns].set(-jnp.inf, mode="drop").reshape(*shape, size)
 

@@ -6,10 +6,14 @@
 import functools
 import itertools
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from trustax.parallel.constrain import count_parts
 from trustax.types import pytree_dataclass
+
+QUERY_BLOCK = 512
 
 
 @pytree_dataclass
@@ -25,6 +29,33 @@ def attend(
     queries: Float[Array, "B L H Hd"], parts: list[KeyValues], *, scale: float, soft_cap: float | None
 ) -> Float[Array, "B L H Hd"]:
     """Softmax attention over the union of ``parts``; a query that sees nothing gets zeros.
+
+    Long sequences go block by block of queries, recomputed in the backward pass: scores of ``[L, S]`` never exist.
+    """
+    batch, length, heads, channels = queries.shape
+    if length < 2 * QUERY_BLOCK or count_parts("tokens") > 1:
+        return _attend(queries, parts, scale=scale, soft_cap=soft_cap)
+    padding = -length % QUERY_BLOCK
+    blocks = (length + padding) // QUERY_BLOCK
+
+    def split(x: Array) -> Array:
+        x = jnp.pad(x, [(0, 0), (0, padding)] + [(0, 0)] * (x.ndim - 2))
+        return jnp.moveaxis(x.reshape(batch, blocks, QUERY_BLOCK, *x.shape[2:]), 1, 0)
+
+    @jax.checkpoint
+    def block(inputs: tuple[Array, list[Array]]) -> Array:
+        queries, masks = inputs
+        seen = [KeyValues(part.keys, part.values, mask) for part, mask in zip(parts, masks, strict=True)]
+        return _attend(queries, seen, scale=scale, soft_cap=soft_cap)
+
+    out = jax.lax.map(block, (split(queries), [split(part.mask) for part in parts]))
+    return jnp.moveaxis(out, 0, 1).reshape(batch, length + padding, heads, channels)[:, :length]
+
+
+def _attend(
+    queries: Float[Array, "B L H Hd"], parts: list[KeyValues], *, scale: float, soft_cap: float | None
+) -> Float[Array, "B L H Hd"]:
+    """One block of queries.
 
     The cache and the new tokens stay separate operands, so that a decode step never copies the cache. Query heads
     ``n * R .. n * R + R - 1`` share key/value head ``n``. Scores and softmax are float32.

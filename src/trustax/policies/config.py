@@ -61,6 +61,9 @@ class ArchitectureConfig:
     attention_soft_cap: float | None = None
     logit_soft_cap: float | None = None
     layer_windows: tuple[int | None, ...] = ()
+    num_experts: int = 0  # 0: one dense MLP a layer; otherwise mlp_size is that of one expert
+    experts_per_token: int = 0
+    normalize_routes: bool = True  # the chosen experts' shares sum to one
 
     def __post_init__(self) -> None:
         problems = [
@@ -89,6 +92,11 @@ class ArchitectureConfig:
             problems.append(f"a window must be at least 1 or None, got {self.layer_windows}")
         if self.activation not in get_args(Activation):
             problems.append(f"activation {self.activation!r} is not implemented; known: {get_args(Activation)}")
+        if not (0 < self.experts_per_token <= self.num_experts or self.num_experts == self.experts_per_token == 0):
+            problems.append(
+                f"experts_per_token must be 1 to num_experts ({self.num_experts}), and 0 without experts, "
+                f"got {self.experts_per_token}"
+            )
         if problems:
             raise ValueError("architecture: " + "; ".join(problems))
 
@@ -141,16 +149,58 @@ def tiny_config(
 
 
 @dataclasses.dataclass(frozen=True)
+class LoraConfig:
+    """Low-rank adapters of the linear maps in ``targets``, in place of training all parameters; ``rank`` 0 for none.
+
+    ``adapter`` is a folder in PEFT's layout to start from.
+    """
+
+    rank: int = 0
+    alpha: float = 32.0
+    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    adapter: str | None = None
+
+    def __post_init__(self) -> None:
+        refuse(self, type_problems(self) or self._range_problems())
+
+    def _range_problems(self) -> list[str]:
+        problems = []
+        if self.rank < 0:
+            problems.append(f"rank must be at least 0, got {self.rank}")
+        if self.alpha <= 0:
+            problems.append(f"alpha must be above 0, got {self.alpha}")
+        if self.rank and (not self.targets or len(set(self.targets)) < len(self.targets)):
+            problems.append(f"targets must be at least one name, each once, got {list(self.targets)}")
+        if self.adapter is not None and not self.rank:
+            problems.append(
+                "adapter is given, but rank is 0; set rank, alpha and targets as its adapter_config.json has"
+            )
+        return problems
+
+    @property
+    def scale(self) -> float:
+        """What ``x A B`` is multiplied by."""
+        return self.alpha / self.rank
+
+
+ValueHead = Literal["none", "shared", "own"]
+
+
+@dataclasses.dataclass(frozen=True)
 class PolicyConfig:
     """The policy of an experiment: ``source`` is ``"tiny"`` (from scratch) or a path that ``load`` reads.
 
     ``start`` is a run folder, of `trustax sft` for one: training starts from its last parameters.
+    ``value_head`` is for advantages by GAE: values read off the policy's own hidden states, or off a second trunk that
+    starts as a copy (with ``lora``: adapters of its own on the same base).
     """
 
     source: str = "tiny"
     dtype: str = "float32"
     remat: bool = False
     start: str | None = None
+    lora: LoraConfig = LoraConfig()
+    value_head: ValueHead = "none"
 
     def __post_init__(self) -> None:
         refuse(self, type_problems(self))

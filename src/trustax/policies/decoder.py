@@ -11,8 +11,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
+from trustax.parallel.constrain import constrain
 from trustax.policies.attention import KeyValues, attend
-from trustax.policies.config import ArchitectureConfig
+from trustax.policies.config import ArchitectureConfig, LoraConfig
+from trustax.policies.experts import Experts, Routing
+from trustax.policies.lora import SUFFIX, Adapter, adapted
 from trustax.policies.rope import rope_tables, rotate
 from trustax.types import pytree_dataclass
 
@@ -42,11 +45,13 @@ class RMSNorm(nn.Module):
 
 @pytree_dataclass
 class Shared:
-    """What all layers have in common: rotations, and what a query may see (``cached_*`` is None without a cache).
+    """What all layers have in common: which new tokens are real, rotations, and what a query may see.
 
+    ``cached_*`` is None without a cache.
     ``*_distance`` counts the real tokens between query and slot; it is None where no layer has a window.
     """
 
+    valid: Bool[Array, "B L"]
     rope: tuple[Array, Array]
     local_rope: tuple[Array, Array] | None
     new_mask: Bool[Array, "B L L"]
@@ -60,6 +65,7 @@ class Attention(nn.Module):
 
     config: ArchitectureConfig
     dtype: jnp.dtype
+    lora: LoraConfig
 
     @nn.compact
     def __call__(
@@ -73,7 +79,8 @@ class Attention(nn.Module):
         batch, length, _ = x.shape
 
         def project(name: str, heads: int, axis: str) -> Float[Array, "B L Heads Hd"]:
-            y = dense(heads * config.head_dim, ("embed", axis), self.dtype, name=name, use_bias=config.qkv_bias)(x)
+            features, axes = heads * config.head_dim, ("embed", axis)
+            y = linear(x, features, axes, self, name=name, use_bias=config.qkv_bias)
             return y.reshape(batch, length, heads, config.head_dim)
 
         queries = project("query", config.num_heads, "heads")
@@ -94,8 +101,8 @@ class Attention(nn.Module):
         scale = config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale
         out = attend(queries, parts, scale=scale, soft_cap=config.attention_soft_cap)
         out = out.reshape(batch, length, config.num_heads * config.head_dim)
-        output = dense(config.hidden_size, ("heads", "embed"), self.dtype, name="output", scale=_residual_scale(config))
-        return output(out), (keys, values)
+        axes, scale = ("heads", "embed"), _residual_scale(config)
+        return linear(out, config.hidden_size, axes, self, name="output", scale=scale), (keys, values)
 
 
 class MLP(nn.Module):
@@ -103,14 +110,15 @@ class MLP(nn.Module):
 
     config: ArchitectureConfig
     dtype: jnp.dtype
+    lora: LoraConfig
 
     @nn.compact
     def __call__(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
         config = self.config
-        gate = dense(config.mlp_size, ("embed", "mlp"), self.dtype, name="gate")(x)
-        up = dense(config.mlp_size, ("embed", "mlp"), self.dtype, name="up")(x)
-        down = dense(config.hidden_size, ("mlp", "embed"), self.dtype, name="down", scale=_residual_scale(config))
-        return down(ACTIVATIONS[config.activation](gate) * up)
+        gate = linear(x, config.mlp_size, ("embed", "mlp"), self, name="gate")
+        up = linear(x, config.mlp_size, ("embed", "mlp"), self, name="up")
+        inner, scale = ACTIVATIONS[config.activation](gate) * up, _residual_scale(config)
+        return linear(inner, config.hidden_size, ("mlp", "embed"), self, name="down", scale=scale)
 
 
 class Block(nn.Module):
@@ -118,6 +126,7 @@ class Block(nn.Module):
 
     config: ArchitectureConfig
     dtype: jnp.dtype
+    lora: LoraConfig
 
     @nn.compact
     def __call__(
@@ -125,20 +134,28 @@ class Block(nn.Module):
         x: Float[Array, "B L D"],
         cached: tuple[Array, Array] | None,
         window: Int[Array, ""] | None,
+        routes: Int[Array, "B L K"] | None,
         shared: Shared,
-    ) -> tuple[Float[Array, "B L D"], tuple[Array, Array] | None]:
+    ) -> tuple[Float[Array, "B L D"], tuple[tuple[Array, Array] | None, Routing | None]]:
         config = self.config
 
         def norm(name: str) -> RMSNorm:
             return RMSNorm(config.norm_eps, config.norm_plus_one, name=name)
 
-        attended, keys_values = Attention(config, self.dtype, name="attention")(
+        attended, keys_values = Attention(config, self.dtype, self.lora, name="attention")(
             norm("attention_norm")(x), cached, window, shared
         )
         x = x + (norm("attention_post_norm")(attended) if config.post_norms else attended)
-        transformed = MLP(config, self.dtype, name="mlp")(norm("mlp_norm")(x))
+        inputs, routing = norm("mlp_norm")(x), None
+        if config.num_experts:
+            activation, scale = ACTIVATIONS[config.activation], _residual_scale(config)
+            experts = Experts(config, self.dtype, activation, scale, name="mlp")
+            transformed, routing = experts(inputs, routes, shared.valid)
+        else:
+            transformed = MLP(config, self.dtype, self.lora, name="mlp")(inputs)
         x = x + (norm("mlp_post_norm")(transformed) if config.post_norms else transformed)
-        return x, None if cached is None else keys_values
+        x = constrain(x, "rows", "tokens")
+        return x, (None if cached is None else keys_values, routing)
 
 
 class Decoder(nn.Module):
@@ -146,6 +163,7 @@ class Decoder(nn.Module):
 
     config: ArchitectureConfig
     dtype: jnp.dtype
+    lora: LoraConfig
     remat: bool
 
     @nn.compact
@@ -155,17 +173,25 @@ class Decoder(nn.Module):
         positions: Int[Array, "B L"],
         valid: Bool[Array, "B S"],
         cache: Cache | None,
-    ) -> tuple[Float[Array, "B L D"], Cache | None]:
+        routes: Int[Array, "B L layers K"] | None,
+    ) -> tuple[Float[Array, "B L D"], Cache | None, Routing | None]:
         config = self.config
         table = nn.with_logical_partitioning(nn.initializers.normal(0.02), ("vocab", "embed"))
         embedding = cast(Array, self.param("embedding", table, (config.rows, config.hidden_size), jnp.float32))
         if not config.tie_embeddings:
             self.param("head", table, (config.rows, config.hidden_size), jnp.float32)
-        x = jnp.take(embedding, tokens, axis=0, mode="clip").astype(self.dtype)
+        x = constrain(jnp.take(embedding, tokens, axis=0, mode="clip").astype(self.dtype), "rows", "tokens")
         if config.scale_embeddings:
             x = x * jnp.asarray(config.hidden_size**0.5, self.dtype)
 
-        shared = _shared(config, positions, valid, None if cache is None else cache["index"])
+        old = None
+        if cache is not None:
+            # New tokens need slots of their own, so that those of the cache end before the last L. A single token
+            # looks at all the same: cutting it off would copy the cache at every step of a decode loop.
+            slots, length = valid.shape[1], tokens.shape[1]
+            seen = slots - length if length > 1 else slots
+            old = (cache["k"][:, :, :seen], cache["v"][:, :, :seen])
+        shared = _shared(config, positions, valid, None if cache is None else (cache["index"], seen))
         windows = None
         if any(window is not None for window in config.layer_windows):
             windows = jnp.asarray([NO_WINDOW if w is None else w for w in config.layer_windows], jnp.int32)
@@ -174,29 +200,42 @@ class Decoder(nn.Module):
             block,
             variable_axes={"params": 0},
             split_rngs={"params": True},
-            in_axes=cast(Any, (0, 0, nn.broadcast)),
+            in_axes=cast(Any, (0, 0, 0, nn.broadcast)),
             length=config.num_layers,
             metadata_params={nn.PARTITION_NAME: "layers"},
-        )(config, self.dtype, name="layers")
-        x, new = layers(x, None if cache is None else (cache["k"], cache["v"]), windows, shared)
+        )(config, self.dtype, self.lora, name="layers")
+        by_layer = None if routes is None else jnp.moveaxis(routes, 2, 0)
+        x, (new, routing) = layers(x, old, windows, by_layer, shared)
         hidden = RMSNorm(config.norm_eps, config.norm_plus_one, name="final_norm")(x)
-        return hidden, None if cache is None else _written(cache, new)
+        if routing is not None:
+            routing = Routing(jnp.moveaxis(routing.ids, 0, 2), routing.load)
+        return hidden, None if cache is None else _written(cache, new), routing
 
 
-def dense(
-    features: int, axes: tuple[str, str], dtype: jnp.dtype, *, name: str, use_bias: bool = False, scale: float = 1.0
-) -> nn.Dense:
-    """A linear map whose kernel starts with standard deviation √(scale / inputs)."""
+def linear(
+    x: Float[Array, "*B In"],
+    features: int,
+    axes: tuple[str, str],
+    module: Attention | MLP,
+    *,
+    name: str,
+    use_bias: bool = False,
+    scale: float = 1.0,
+) -> Float[Array, "*B Out"]:
+    """A linear map inside ``module``, and its adapter; the kernel starts with standard deviation √(scale / inputs)."""
     kernel = nn.initializers.variance_scaling(scale, "fan_in", "truncated_normal")
-    return nn.Dense(
+    y = nn.Dense(
         features,
         use_bias=use_bias,
-        dtype=dtype,
+        dtype=module.dtype,
         param_dtype=jnp.float32,
         kernel_init=nn.with_logical_partitioning(kernel, axes),
         bias_init=nn.with_logical_partitioning(nn.initializers.zeros_init(), axes[1:]),
         name=name,
-    )
+    )(x)
+    if name not in {tensor.path[-2] for tensor in adapted(module.config, module.lora).values()}:
+        return y
+    return y + Adapter(features, module.lora, axes, module.dtype, name=name + SUFFIX)(x)
 
 
 def _residual_scale(config: ArchitectureConfig) -> float:
@@ -205,14 +244,18 @@ def _residual_scale(config: ArchitectureConfig) -> float:
 
 
 def _shared(
-    config: ArchitectureConfig, positions: Int[Array, "B L"], valid: Bool[Array, "B S"], index: Int[Array, ""] | None
+    config: ArchitectureConfig,
+    positions: Int[Array, "B L"],
+    valid: Bool[Array, "B S"],
+    cached: tuple[Int[Array, ""], int] | None,
 ) -> Shared:
-    """Rotations and masks. A query in slot i sees the valid slots up to i; slots before ``index`` are the cache's.
+    """Rotations and masks. A query in slot i sees the valid slots up to i.
 
+    ``cached``: slots before an index are the cache's, of which a number stands before the queries' own slots.
     Without a cache a row may hold several sequences one after the other: each begins at position 0 and sees only
     itself.
     """
-    length, slots = positions.shape[1], valid.shape[1]
+    length, (index, slots) = positions.shape[1], (None, 0) if cached is None else cached
     new_valid = valid if index is None else jax.lax.dynamic_slice_in_dim(valid, index, length, axis=1)
     causal = jnp.tril(jnp.ones((length, length), bool))
     new_mask = causal[None, :, :] & new_valid[:, None, :]
@@ -221,7 +264,7 @@ def _shared(
         sequence = jnp.cumsum((positions == 0).astype(jnp.int32), axis=1)
         new_mask &= sequence[:, :, None] == sequence[:, None, :]
     if index is not None:
-        in_cache = valid & (jnp.arange(slots) < index)[None, :]
+        in_cache = valid[:, :slots] & (jnp.arange(slots) < index)[None, :]
         cached_mask = jnp.broadcast_to(in_cache[:, None, :], (valid.shape[0], length, slots))
     new_distance = cached_distance = None
     if config.layer_windows:
@@ -229,9 +272,10 @@ def _shared(
         ordinal = jnp.cumsum(valid.astype(jnp.int32), axis=1)
         new = ordinal if index is None else jax.lax.dynamic_slice_in_dim(ordinal, index, length, axis=1)
         new_distance = new[:, :, None] - new[:, None, :]
-        cached_distance = None if index is None else new[:, :, None] - ordinal[:, None, :]
+        cached_distance = None if index is None else new[:, :, None] - ordinal[:, None, :slots]
     local = config.local_rope
     return Shared(
+        valid=new_valid,
         rope=rope_tables(config.rope, config.head_dim, positions),
         local_rope=None if local is None else rope_tables(local, config.head_dim, positions),
         new_mask=new_mask,

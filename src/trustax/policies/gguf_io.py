@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trustax.policies.assemble import Stored
+from trustax.policies.assemble import Index, Stored
 from trustax.policies.config import ArchitectureConfig, RopeConfig
 from trustax.policies.hf_names import TENSORS, Tensor
 
@@ -40,10 +40,12 @@ def read_gguf(path: Path) -> tuple[ArchitectureConfig, dict[str, Stored]]:
     for tensor in reader.tensors:
         shape = tuple(int(size) for size in reversed(tensor.shape))
 
-        def read(tensor=tensor, shape=shape) -> np.ndarray:
-            return gguf.dequantize(tensor.data, tensor.tensor_type).reshape(shape)
+        def read(index: Index, tensor=tensor, shape=shape) -> np.ndarray:
+            rows = tensor.data[index[0]] if len(shape) > 1 else tensor.data
+            values = gguf.dequantize(rows, tensor.tensor_type).reshape(-1, *shape[1:])
+            return values[:, *index[1:]] if len(shape) > 1 else values[index]
 
-        stored[tensor.name] = Stored(shape, read)
+        stored[tensor.name] = Stored(shape, np.dtype(np.float32), read)
     config = _config(path, {name: field.contents() for name, field in _small(reader)}, stored)
     return config, {name: _unpermuted(name, tensor, config) for name, tensor in stored.items()}
 
@@ -155,11 +157,11 @@ def _unpermuted(name: str, stored: Stored, config: ArchitectureConfig) -> Stored
         if name.startswith("blk.") and name.endswith(suffix):
             heads = count(config)
 
-            def read(heads=heads) -> np.ndarray:
-                rows = stored.read()
-                return rows.reshape(heads, -1, 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
+            def read(index: Index, heads=heads) -> np.ndarray:
+                rows = stored.read((slice(None),) * len(stored.shape))
+                return rows.reshape(heads, -1, 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)[index]
 
-            return Stored(stored.shape, read)
+            return Stored(stored.shape, stored.dtype, read)
     return stored
 
 

@@ -35,6 +35,12 @@ SIZES = {
     "num_attention_heads": "num_heads",
     "max_position_embeddings": "context_length",
 }
+EXPERTS = {
+    "moe_intermediate_size": "mlp_size",
+    "num_experts": "num_experts",
+    "num_experts_per_tok": "experts_per_token",
+    "norm_topk_prob": "normalize_routes",
+}
 ROPE = ("rope_theta", "rope_scaling", "rope_parameters")
 COMMON = (*SIZES, *ROPE, "num_key_value_heads", "head_dim", "rms_norm_eps", "tie_word_embeddings")
 ACTIVATIONS: dict[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
@@ -44,16 +50,20 @@ REQUIRED = object()
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """How a ``model_type`` maps to the decoder's switches.
+    """How a ``model_type`` maps to the decoder's switches; ``architecture`` is its class in ``transformers``.
 
     ``fields`` are those beside ``COMMON``; their value is the default, ``REQUIRED`` where there is none. ``windows``
-    gives one window per layer; ``None`` for a family without them. ``ignored`` are its own fields without influence.
+    gives one window per layer; ``None`` for a family without them. ``ignored`` are its own fields without influence,
+    ``neutral`` those that are implemented for one value only. ``experts``: its MLP is a mixture of experts.
     """
 
+    architecture: str
     activation_field: str = "hidden_act"
     switches: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     ignored: tuple[str, ...] = ()
+    neutral: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    experts: bool = False
     tied: bool = False
     head_dim: int | None = None
     theta: float = 10_000.0
@@ -95,11 +105,32 @@ _GEMMA_SWITCHES = {"norm_plus_one": True, "post_norms": True, "scale_embeddings"
 _GEMMA_FIELDS = {"query_pre_attn_scalar": 256, "sliding_window": 4096, "layer_types": None}
 
 FAMILIES: dict[str, Family] = {
-    "llama": Family(),
-    "mistral": Family(fields={"sliding_window": 4096}, windows=_every_layer),
-    "qwen2": Family(switches={"qkv_bias": True}, fields=_QWEN_WINDOWS, windows=_qwen_layers),
-    "qwen3": Family(switches={"qk_norm": True}, fields=_QWEN_WINDOWS, windows=_qwen_layers, head_dim=128),
+    "llama": Family("LlamaForCausalLM"),
+    "mistral": Family("MistralForCausalLM", fields={"sliding_window": 4096}, windows=_every_layer),
+    "qwen2": Family("Qwen2ForCausalLM", switches={"qkv_bias": True}, fields=_QWEN_WINDOWS, windows=_qwen_layers),
+    "qwen3": Family(
+        "Qwen3ForCausalLM", switches={"qk_norm": True}, fields=_QWEN_WINDOWS, windows=_qwen_layers, head_dim=128
+    ),
+    "qwen3_moe": Family(
+        "Qwen3MoeForCausalLM",
+        switches={"qk_norm": True},
+        fields={
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "moe_intermediate_size": 768,
+            "norm_topk_prob": False,
+        },
+        ignored=("sliding_window", "max_window_layers", "router_aux_loss_coef"),
+        neutral={
+            "use_sliding_window": (False,),
+            "decoder_sparse_step": (1,),
+            "mlp_only_layers": ([], None),
+            "output_router_logits": (False,),
+        },
+        experts=True,
+    ),
     "gemma2": Family(
+        "Gemma2ForCausalLM",
         activation_field="hidden_activation",
         switches=_GEMMA_SWITCHES,
         fields=_GEMMA_FIELDS | {"final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0},
@@ -109,6 +140,7 @@ FAMILIES: dict[str, Family] = {
         windows=_gemma2_layers,
     ),
     "gemma3_text": Family(
+        "Gemma3ForCausalLM",
         activation_field="hidden_activation",
         switches=_GEMMA_SWITCHES | {"qk_norm": True},
         fields=_GEMMA_FIELDS
@@ -154,6 +186,7 @@ def from_hf(raw: Json) -> ArchitectureConfig:
     if model_type not in FAMILIES:
         raise ValueError(f"model_type {model_type!r} is not implemented; known: {', '.join(sorted(FAMILIES))}")
     family = FAMILIES[model_type]
+    raw = _renamed(raw)
     defaults = {
         "num_key_value_heads": None,
         "head_dim": family.head_dim,
@@ -166,6 +199,8 @@ def from_hf(raw: Json) -> ArchitectureConfig:
         raise ValueError(f"this {model_type} config is not understood:\n  " + "\n  ".join(problems))
     raw = defaults | raw
     sizes = {ours: raw[theirs] for theirs, ours in SIZES.items()}
+    if family.experts:
+        sizes |= {ours: raw[theirs] for theirs, ours in EXPERTS.items()}
     heads, kv_heads, head_dim = raw["num_attention_heads"], raw["num_key_value_heads"], raw["head_dim"]
     rope, local_rope = _ropes(raw, family)
     windows = () if family.windows is None else family.windows(raw)
@@ -186,24 +221,41 @@ def from_hf(raw: Json) -> ArchitectureConfig:
     )
 
 
+def _renamed(raw: Json) -> Json:
+    """The config with one name for the number of experts, for which there are two."""
+    if "num_local_experts" not in raw:
+        return raw
+    if raw.get("num_experts", raw["num_local_experts"]) != raw["num_local_experts"]:
+        raise ValueError(
+            f"num_experts = {raw['num_experts']} and num_local_experts = {raw['num_local_experts']} disagree; keep one"
+        )
+    return {name: value for name, value in raw.items() if name != "num_local_experts"} | {
+        "num_experts": raw["num_local_experts"]
+    }
+
+
 def _field_problems(raw: Json, family: Family, defaults: Json) -> list[str]:
     """Every field that is unknown, that has a value which is not implemented, that is missing, or malformed."""
-    known = {*COMMON, *defaults, *NEUTRAL, *IGNORED, *family.ignored}
+    neutral = {**NEUTRAL, **family.neutral}
+    known = {*COMMON, *defaults, *neutral, *IGNORED, *family.ignored}
     problems = [f"unknown field {name} = {value!r}" for name, value in raw.items() if name not in known]
     problems += [
         f"{name} = {raw[name]!r} is not implemented, only {allowed[0]!r}"
-        for name, allowed in NEUTRAL.items()
+        for name, allowed in neutral.items()
         if name in raw and raw[name] not in allowed
     ]
     required = [*SIZES, "rms_norm_eps"]
     problems += [f"missing field {name}" for name in required if name not in raw]
     whole = [*SIZES, "num_key_value_heads", "head_dim", "sliding_window", "max_window_layers"]
     whole += ["sliding_window_pattern", "_sliding_window_pattern"]
+    whole += ["num_experts", "num_experts_per_tok", "moe_intermediate_size"]
     optional = {name for name, value in defaults.items() if value is None} | {"head_dim", "sliding_window"}
     problems += [
         f"{name} must be a positive integer, got {raw[name]!r}"
         for name in whole
-        if name in raw and not (_is_positive_int(raw[name]) or (raw[name] is None and name in optional))
+        if name in raw
+        and name not in family.ignored
+        and not (_is_positive_int(raw[name]) or (raw[name] is None and name in optional))
     ]
     problems += [
         f"{name} must be a number above 0, got {raw[name]!r}"
@@ -212,7 +264,7 @@ def _field_problems(raw: Json, family: Family, defaults: Json) -> list[str]:
     ]
     problems += [
         f"{name} must be true or false, got {raw[name]!r}"
-        for name in ("tie_word_embeddings", "use_sliding_window")
+        for name in ("tie_word_embeddings", "use_sliding_window", "norm_topk_prob")
         if name in raw and not isinstance(raw[name], bool)
     ]
     activation = raw.get(family.activation_field, defaults[family.activation_field])

@@ -3,14 +3,17 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from trustax.policies.config import ArchitectureConfig
 
 
 class Tensor(NamedTuple):
-    """One leaf of the parameter tree. ``{}`` in a file's name stands for the layer; such leaves are stacked.
+    """One leaf of the parameter tree. ``{}`` in a file's name stands for the layer, a second one for the expert.
 
-    ``transpose`` says that files hold ``[outputs, inputs]`` and the tree ``[inputs, outputs]``. ``permuted_heads``
-    says that GGUF files of the Llama architecture interleave the two rotary halves of each head.
+    Such leaves are stacked: files hold one tensor for each layer and expert. ``transpose`` says that files hold
+    ``[outputs, inputs]`` and the tree ``[inputs, outputs]``. ``permuted_heads`` says that GGUF files of the Llama
+    architecture interleave the two rotary halves of each head.
     """
 
     path: tuple[str, ...]
@@ -21,10 +24,9 @@ class Tensor(NamedTuple):
     when: Callable[[ArchitectureConfig], bool] = lambda config: True
     permuted_heads: Callable[[ArchitectureConfig], int] | None = None
 
-    @property
-    def stacked(self) -> bool:
-        """Whether files hold one tensor per layer."""
-        return "{}" in self.hf
+    def stack(self, config: ArchitectureConfig) -> tuple[int, ...]:
+        """The leading axes of the leaf along which files hold one tensor each."""
+        return (config.num_layers, config.num_experts)[: self.hf.count("{}")]
 
     def file_shape(self, config: ArchitectureConfig) -> tuple[int, ...]:
         """The shape of one tensor in a file."""
@@ -33,7 +35,11 @@ class Tensor(NamedTuple):
 
     def tree_shape(self, config: ArchitectureConfig) -> tuple[int, ...]:
         """The shape of the leaf in the tree."""
-        return (config.num_layers, *self.shape(config)) if self.stacked else self.shape(config)
+        return (*self.stack(config), *self.shape(config))
+
+    def files(self, config: ArchitectureConfig, template: str) -> dict[tuple[int, ...], str]:
+        """The names of its tensors in files, by their place in the stack; ``template`` is ``hf`` or ``gguf``."""
+        return {index: template.format(*index) for index in np.ndindex(self.stack(config))}
 
 
 def _model(c: ArchitectureConfig) -> tuple[int, ...]:
@@ -54,6 +60,18 @@ def _keys(c: ArchitectureConfig) -> tuple[int, ...]:
 
 def _mlp(c: ArchitectureConfig) -> tuple[int, ...]:
     return (c.mlp_size,)
+
+
+def _experts(c: ArchitectureConfig) -> tuple[int, ...]:
+    return (c.num_experts,)
+
+
+def _dense(c: ArchitectureConfig) -> bool:
+    return c.num_experts == 0
+
+
+def _sparse(c: ArchitectureConfig) -> bool:
+    return c.num_experts > 0
 
 
 def _table(c: ArchitectureConfig) -> tuple[int, ...]:
@@ -102,9 +120,13 @@ TENSORS: tuple[Tensor, ...] = (
         "mlp_norm.scale", "post_attention_layernorm.weight", "ffn_norm.weight", _model,
         when=lambda c: not c.post_norms,
     ),
-    _layer("mlp.gate.kernel", "mlp.gate_proj.weight", "ffn_gate.weight", _model, _mlp),
-    _layer("mlp.up.kernel", "mlp.up_proj.weight", "ffn_up.weight", _model, _mlp),
-    _layer("mlp.down.kernel", "mlp.down_proj.weight", "ffn_down.weight", _mlp, _model),
+    _layer("mlp.gate.kernel", "mlp.gate_proj.weight", "ffn_gate.weight", _model, _mlp, when=_dense),
+    _layer("mlp.up.kernel", "mlp.up_proj.weight", "ffn_up.weight", _model, _mlp, when=_dense),
+    _layer("mlp.down.kernel", "mlp.down_proj.weight", "ffn_down.weight", _mlp, _model, when=_dense),
+    _layer("mlp.router", "mlp.gate.weight", None, _model, _experts, when=_sparse),
+    _layer("mlp.gate", "mlp.experts.{}.gate_proj.weight", None, _model, _mlp, when=_sparse),
+    _layer("mlp.up", "mlp.experts.{}.up_proj.weight", None, _model, _mlp, when=_sparse),
+    _layer("mlp.down", "mlp.experts.{}.down_proj.weight", None, _mlp, _model, when=_sparse),
 )  # fmt: skip
 
 # Buffers that old checkpoints carry and that follow from the config.

@@ -98,6 +98,8 @@ class Collector:
             finish_reason=generation.finish_reason,
             rewards=jnp.asarray([completion.reward for completion in completions], jnp.float32),
             verdict=jnp.asarray([int(completion.verdict) for completion in completions], jnp.int32),
+            routes=generation.routes,
+            prompt_routes=generation.prompt_routes,
             transform=canonical(self.transform),
         )
         return rollout, completions

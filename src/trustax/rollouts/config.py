@@ -14,6 +14,7 @@ class RolloutConfig:
     drawn, so many times at most; what is still missing then is filled up with dropped ones. ``overlong`` says what
     becomes of completions cut off at ``max_new_tokens``: ``"keep"`` them; ``"filter"`` them out of the loss, not out of
     the baseline; ``"shape"`` the reward, down by up to 1 over the last ``overlong_buffer`` tokens.
+    ``replay_routes``: the experts that sampling chose are chosen again in training (R3).
     """
 
     prompts_per_step: int = 8
@@ -25,6 +26,7 @@ class RolloutConfig:
     dynamic_rounds: int = 1
     overlong: Literal["keep", "filter", "shape"] = "keep"
     overlong_buffer: int = 0
+    replay_routes: bool = False
 
     def __post_init__(self) -> None:
         refuse(self, type_problems(self) or self._range_problems())

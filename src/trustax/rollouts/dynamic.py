@@ -63,7 +63,8 @@ def take_groups(rollouts: Sequence[Rollout], groups: Sequence[tuple[int, int]], 
         rows = []
         for which, prompt in groups:
             row = getattr(rollouts[which], field)[prompt]
-            rows.append(jnp.pad(row, [(width - row.shape[0], 0)] + [(0, 0)] * (row.ndim - 1)))
+            padding = [(width - row.shape[0], 0)] + [(0, 0)] * (row.ndim - 1)
+            rows.append(jnp.pad(row, padding, constant_values=-1 if field == "prompt_routes" else 0))
         return jnp.stack(rows)
 
     def of_rows(*leaves: jax.Array) -> jax.Array:

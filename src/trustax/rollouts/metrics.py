@@ -24,6 +24,26 @@ def rollout_metrics(rollout: Rollout, completions: Sequence[Completion]) -> dict
         "rollout/length_max": lengths.max(),
         "rollout/truncated": np.mean([c.finish_reason is FinishReason.LENGTH for c in completions]),
     }
+    if rollout.routes is not None:
+        found |= _expert_load(np.asarray(rollout.routes), np.asarray(rollout.token_mask))
     for verdict in Verdict:
         found[f"verdict/{verdict.name.lower()}"] = np.mean([c.verdict is verdict for c in completions])
     return {name: float(value) for name, value in found.items()}
+
+
+def _expert_load(routes: np.ndarray, token_mask: np.ndarray) -> dict[str, float]:
+    """How evenly completion tokens were spread, the worst layer: busiest expert over the mean of those used at all.
+
+    Args:
+      routes: ``[B, T, layers, K]``, −1 where a token was not read.
+      token_mask: ``[B, T]``.
+    """
+    seen = routes[token_mask]
+    loads = [np.unique(layer[layer >= 0], return_counts=True)[1] for layer in np.moveaxis(seen, 1, 0)]
+    used = [load for load in loads if load.size]
+    if not used:
+        return {}
+    return {
+        "experts/busiest_over_mean": max(load.max() / load.mean() for load in used),
+        "experts/used_at_least": float(min(load.size for load in used)),
+    }

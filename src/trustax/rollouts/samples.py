@@ -1,4 +1,4 @@
-"""Completions as JSON records for people to read."""
+"""Completions as JSON records, for people and for programs to read."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +8,26 @@ from jaxtyping import Float
 
 from trustax.data.tokenizer import Tokenizer
 from trustax.rollouts.collect import Completion
+from trustax.types import Rollout
+
+
+def logged_records(rollout: Rollout, completions: Sequence[Completion]) -> list[dict[str, Any]]:
+    """One record a completion with all that another policy's evaluation wants: ids, log μ, reward (layout arrays)."""
+    prompts, exists, index = (
+        np.asarray(x) for x in (rollout.prompt_tokens, rollout.prompt_valid, rollout.prompt_index)
+    )
+    log_mu, groups = np.asarray(rollout.log_mu, np.float64), np.asarray(rollout.group_id)
+    return [
+        {
+            "prompt_tokens": prompts[index[row]][exists[index[row]]].tolist(),
+            "tokens": completion.token_ids,
+            "log_mu": log_mu[row, : len(completion.token_ids)].tolist(),
+            "reward": float(completion.reward),
+            "group_id": int(groups[row]),
+            "text": completion.text,
+        }
+        for row, completion in enumerate(completions)
+    ]
 
 
 def sample_records(

@@ -33,6 +33,8 @@ class Generation(NamedTuple):
     tail_log_mu: Float[Array, "B T"] | None
     top_k: TopK | None
     finish_reason: Int[Array, "B"]
+    routes: Int[Array, "B T L E"] | None = None
+    prompt_routes: Int[Array, "P Tp L E"] | None = None
 
 
 class _Token(NamedTuple):
@@ -49,7 +51,8 @@ class _Token(NamedTuple):
 class Sampler:
     """A compiled sampler of one policy; ``traces`` counts its compilations, one a shape.
 
-    ``top_k`` may be 0: then neither the top-K nor the tail is recorded.
+    ``top_k`` may be 0: then neither the top-K nor the tail is recorded. ``record_routes`` keeps which experts each
+    token went to, to be replayed by whoever scores the rollout.
     """
 
     policy: Policy
@@ -57,6 +60,7 @@ class Sampler:
     top_k: int
     eos_ids: frozenset[int]
     pad_id: int
+    record_routes: bool = False
     traces: int = 0
     _generate: Callable[..., Generation] = dataclasses.field(init=False, repr=False)
 
@@ -66,10 +70,12 @@ class Sampler:
             raise ValueError(f"top_k is {self.top_k}, expected 0 to the vocabulary's size {vocab_size}")
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens is {self.max_new_tokens}, expected at least 1")
+        if self.record_routes and not self.policy.config.num_experts:
+            raise ValueError("routes are to be recorded, but the policy has no experts; set record_routes to False")
         outside = sorted(i for i in (*self.eos_ids, self.pad_id) if not 0 <= i < vocab_size)
         if outside:
             raise ValueError(f"special token ids {outside} lie outside the vocabulary of {vocab_size}")
-        self._generate = jax.jit(self._trace)
+        self._generate = jax.jit(self.generate)
 
     def __call__(
         self,
@@ -83,12 +89,13 @@ class Sampler:
         """Sample one completion a row of ``prompt_index``; prompts are padded on the left. ``keys`` are consumed."""
         return self._generate(params, prompt_tokens, prompt_valid, prompt_index, keys, canonical(transform))
 
-    def _trace(self, params, prompt_tokens, prompt_valid, prompt_index, keys, transform) -> Generation:
+    def generate(self, params, prompt_tokens, prompt_valid, prompt_index, keys, transform) -> Generation:
+        """What is compiled: the same as a call, for a ``canonical`` transform."""
         self.traces += 1
         policy, length = self.policy, self.max_new_tokens
         prompt_lengths = prompt_valid.sum(axis=-1, dtype=jnp.int32)[prompt_index]
         valid = jnp.concatenate([prompt_valid[prompt_index], jnp.ones((keys.shape[0], length), bool)], axis=1)
-        hidden, cache = prefill(policy, params, prompt_tokens, prompt_valid)
+        hidden, cache, aux = prefill(policy, params, prompt_tokens, prompt_valid)
         cache = fork_cache(cache, prompt_index, extra=length)
 
         def sample(hidden: Float[Array, "B D"], position: Int[Array, ""]) -> _Token:
@@ -103,23 +110,32 @@ class Sampler:
         first = sample(hidden[prompt_index], jnp.zeros((), jnp.int32))
         record = jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype).at[0].set(x), first)
         alive = jnp.zeros((length, keys.shape[0]), bool).at[0].set(True)
+        routes = None
+        if self.record_routes:
+            routes = jnp.full((length, keys.shape[0], *aux["routes"].shape[2:]), -1, jnp.int32)
 
         def unfinished(carry):
             position, running, *_ = carry
             return (position < length) & jnp.any(running)
 
         def step(carry):
-            position, running, alive, record, cache = carry
+            position, running, alive, record, routes, cache = carry
             last = jax.tree.map(lambda x: x[position - 1], record).token
             places = (prompt_lengths + position - 1)[:, None]
-            hidden, cache, _ = policy.apply(params, last[:, None], places, valid, cache)
+            hidden, cache, seen = policy.apply(params, last[:, None], places, valid, cache)
+            if routes is not None:
+                routes = routes.at[position - 1].set(seen["routes"][:, 0])
             new = sample(hidden[:, 0], position)
             record = jax.tree.map(lambda all_, x: all_.at[position].set(x), record, new)
-            return position + 1, running & ~is_eos(new.token), alive.at[position].set(running), record, cache
+            running, alive = running & ~is_eos(new.token), alive.at[position].set(running)
+            return position + 1, running, alive, record, routes, cache
 
-        start = (jnp.ones((), jnp.int32), ~is_eos(first.token), alive, record, cache)
-        _, running, alive, record, _ = jax.lax.while_loop(unfinished, step, start)
-        return self._finish(alive.T, running, jax.tree.map(lambda x: x.swapaxes(0, 1), record))
+        start = (jnp.ones((), jnp.int32), ~is_eos(first.token), alive, record, routes, cache)
+        _, running, alive, record, routes, _ = jax.lax.while_loop(unfinished, step, start)
+        found = self._finish(alive.T, running, jax.tree.map(lambda x: x.swapaxes(0, 1), record))
+        if routes is None:
+            return found
+        return found._replace(routes=routes.swapaxes(0, 1), prompt_routes=aux["routes"])
 
     def _finish(self, mask: Bool[Array, "B T"], running: Bool[Array, "B"], record: _Token) -> Generation:
         """Blank what lies behind the end of a row: padding ids, and NaN for what was never a probability."""

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 from trustax.ops.support import sampled_support
 from trustax.ops.tails import tail_statistics
 from trustax.ops.transforms import transform_logits
+from trustax.parallel.constrain import constrain, count_parts
 from trustax.policies.cache import fork_cache, prefill
 from trustax.policies.policy import Policy
 from trustax.types import Rollout, Support, TokenStats
@@ -25,10 +26,11 @@ def score(
     rollout: Rollout,
     *,
     needs: frozenset[str] = frozenset(),
-    advantages: Float[Array, "B"] | None = None,
+    advantages: Float[Array, "B *T"] | None = None,
     version: Int[Array, ""] | int | None = None,
     differentiable: frozenset[str] = frozenset(),
     chunk_tokens: int = 512,
+    hidden: Float[Array, "B T D"] | None = None,
 ) -> TokenStats:
     """Score a rollout's tokens under ``params`` with the transform they were sampled with.
 
@@ -41,12 +43,14 @@ def score(
       rollout: Prompts, completions and what the sampler recorded.
       needs: Optional statistics to compute, by the names of ``TokenStats``'s fields; nothing else is computed.
         ``log_anchor``, ``log_ref`` and ``divergence_rate`` need other parameters than these: the caller adds them.
-      advantages: One number a sequence, broadcast to its tokens; NaN if left out.
+      advantages: One number a sequence, broadcast to its tokens, or one a token; NaN if left out.
       version: The policy version of ``params``, for ``policy_staleness``.
       differentiable: Which of ``needs`` carry a gradient; the others are detached.
-      chunk_tokens: How many tokens' logits exist at once.
+      chunk_tokens: How many tokens' logits exist at once on one device; at least one a row.
+      hidden: What ``completion_hidden`` gave for these parameters, if the caller has it already.
     """
-    hidden = completion_hidden(policy, params, rollout)
+    if hidden is None:
+        hidden = completion_hidden(policy, params, rollout)
     batch, length = rollout.tokens.shape
     support = rollout_support(rollout) if "support" in needs else None
     wanted = needs & FROM_LOGITS
@@ -55,9 +59,7 @@ def score(
         logits = transform_logits(policy.head(params, hidden), rollout.transform)
         return _statistics(logits, ids, support, wanted, differentiable)
 
-    rows = (hidden, rollout.tokens, support)
-    flat = jax.tree.map(lambda x: x.reshape(batch * length, *x.shape[2:]), rows)
-    found = jax.tree.map(lambda x: x.reshape(batch, length, *x.shape[1:]), _in_chunks(from_logits, flat, chunk_tokens))
+    found = _in_chunks(from_logits, (hidden, rollout.tokens, support), chunk_tokens)
 
     if support is not None:
         support = dataclasses.replace(
@@ -76,7 +78,7 @@ def score(
     return TokenStats(
         log_pi=found["log_pi"],
         log_mu=rollout.log_mu,
-        advantages=jnp.broadcast_to(advantages[:, None], (batch, length)),
+        advantages=advantages if advantages.ndim == 2 else jnp.broadcast_to(advantages[:, None], (batch, length)),
         token_mask=rollout.token_mask,
         entropy=found.get("entropy"),
         sum_sq_pi=found.get("sum_sq_pi"),
@@ -86,19 +88,36 @@ def score(
     )
 
 
+def token_values(
+    policy: Policy, params: Any, rollout: Rollout, *, hidden: Float[Array, "B T D"] | None = None
+) -> Float[Array, "B T"]:
+    """The critic's value of the prefix before each completion token; from ``hidden`` where it shares the trunk."""
+    if policy.critic is None:
+        raise ValueError("values are asked for, but the policy has no value head; build it with one")
+    if policy.critic.own_trunk or hidden is None:
+        hidden = completion_hidden(policy, policy.critic.trunk(params), rollout)
+    return policy.critic.read(params, hidden)
+
+
 def completion_hidden(policy: Policy, params: Any, rollout: Rollout) -> Float[Array, "B T D"]:
-    """Hidden states that predict each completion token: token 0 from the prompt's end, token t from token t − 1."""
-    first, cache = prefill(policy, params, rollout.prompt_tokens, rollout.prompt_valid)
+    """Hidden states that predict each completion token: token 0 from the prompt's end, token t from token t − 1.
+
+    Expert routes that the rollout holds are replayed, the prompt's too.
+    """
+    first, cache, _ = prefill(policy, params, rollout.prompt_tokens, rollout.prompt_valid, routes=rollout.prompt_routes)
     first = first[rollout.prompt_index][:, None]
     length = rollout.tokens.shape[1]
     if length == 1:
         return first
-    cache = fork_cache(cache, rollout.prompt_index, extra=length - 1)
+    # The last token predicts nothing; it comes along where only the whole length divides into shards.
+    steps = length - 1 if count_parts("tokens") == 1 else length
+    cache = fork_cache(cache, rollout.prompt_index, extra=steps)
     prompt_valid = rollout.prompt_valid[rollout.prompt_index]
-    positions = prompt_valid.sum(axis=-1, dtype=jnp.int32)[:, None] + jnp.arange(length - 1, dtype=jnp.int32)[None]
-    valid = jnp.concatenate([prompt_valid, rollout.token_mask[:, :-1]], axis=1)
-    later, _, _ = policy.apply(params, rollout.tokens[:, :-1], positions, valid, cache)
-    return jnp.concatenate([first, later], axis=1)
+    positions = prompt_valid.sum(axis=-1, dtype=jnp.int32)[:, None] + jnp.arange(steps, dtype=jnp.int32)[None]
+    valid = jnp.concatenate([prompt_valid, rollout.token_mask[:, :steps]], axis=1)
+    routes = None if rollout.routes is None else rollout.routes[:, :steps]
+    later, _, _ = policy.apply(params, rollout.tokens[:, :steps], positions, valid, cache, routes=routes)
+    return constrain(jnp.concatenate([first, later[:, : length - 1]], axis=1), "rows", "tokens")
 
 
 def rollout_support(rollout: Rollout) -> Support:
@@ -154,15 +173,37 @@ def _plain_entropy(logits: Float[Array, "C V"]) -> Float[Array, "C"]:
     return -jnp.sum(jnp.exp(log_probs) * jnp.where(absent, 0.0, log_probs), axis=-1)
 
 
-def _in_chunks(function: Callable[..., Any], rows: Any, size: int) -> Any:
-    """Map ``function`` over chunks of the leading axis, recomputing inside a chunk in the backward pass."""
-    count = jax.tree.leaves(rows)[0].shape[0]
-    if count <= size:
-        return jax.checkpoint(function)(*rows)
-    padding = -count % size
+def _in_chunks(function: Callable[..., Any], columns: Any, size: int) -> Any:
+    """Map ``function`` over chunks of the tokens of ``[B, T, …]``, recomputing inside a chunk in the backward pass.
 
-    def split(x: Array) -> Array:
-        return jnp.pad(x, [(0, padding)] + [(0, 0)] * (x.ndim - 1)).reshape(-1, size, *x.shape[1:])
+    A chunk takes a few tokens of *every* row, and of every shard of the token axis, so that each device has its share
+    of each chunk.
+    """
+    batch, length = jax.tree.leaves(columns)[0].shape[:2]
+    shards = count_parts("tokens") if length % count_parts("tokens") == 0 else 1
+    devices = count_parts("rows_and_tokens")
+    width = min(max(size * devices // (batch * shards), 1), length // shards)  # tokens of one row and shard in a chunk
+    if width == length:
+        split = lambda x: x.reshape(batch * length, *x.shape[2:])  # noqa: E731
+        found = jax.checkpoint(function)(*jax.tree.map(split, columns))
+        return jax.tree.map(lambda x: x.reshape(batch, length, *x.shape[1:]), found)
+    padding = -(length // shards) % width
 
-    found = jax.lax.map(jax.checkpoint(lambda chunk: function(*chunk)), jax.tree.map(split, rows))
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:count], found)
+    def chunks(x: Array) -> Array:
+        x = x.reshape(batch, shards, length // shards, *x.shape[2:])
+        x = jnp.pad(x, [(0, 0), (0, 0), (0, padding)] + [(0, 0)] * (x.ndim - 3))
+        x = x.reshape(batch, shards, -1, width, *x.shape[3:])
+        x = jnp.transpose(x, (2, 1, 0, 3, *range(4, x.ndim)))
+        return x.reshape(x.shape[0], shards * batch * width, *x.shape[4:])
+
+    def joined(x: Array) -> Array:
+        x = x.reshape(x.shape[0], shards, batch, width, *x.shape[2:])
+        x = jnp.transpose(x, (2, 1, 0, 3, *range(4, x.ndim)))
+        x = x.reshape(batch, shards, -1, *x.shape[4:])[:, :, : length // shards]
+        return x.reshape(batch, length, *x.shape[3:])
+
+    @jax.checkpoint
+    def chunk(inputs: Any) -> Any:
+        return function(*jax.tree.map(lambda x: constrain(x, "rows_and_tokens"), inputs))
+
+    return jax.tree.map(joined, jax.lax.map(chunk, jax.tree.map(chunks, columns)))

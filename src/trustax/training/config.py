@@ -47,11 +47,34 @@ class OptimizerConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class CriticConfig:
+    """How a value head is used: GAE's discount and λ, and its loss's ``coefficient`` and ``clip`` (inf for none)."""
+
+    gamma: float = 1.0
+    lam: float = 0.95
+    coefficient: float = 0.5
+    clip: float = 0.2
+    whiten: bool = True
+
+    def __post_init__(self) -> None:
+        refuse(self, type_problems(self) or self._range_problems())
+
+    def _range_problems(self) -> list[str]:
+        unit = (("gamma", self.gamma), ("lam", self.lam))
+        positive = (("coefficient", self.coefficient), ("clip", self.clip))
+        return [f"{name} must be 0 to 1, got {value}" for name, value in unit if not 0 <= value <= 1] + [
+            f"{name} must be above 0, got {value}" for name, value in positive if not value > 0
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
 class TrainConfig:
     """How long, and in what parts. ``steps`` counts rollout batches; each is used by ``minibatches`` updates in turn.
 
-    ``checkpoint_every`` and ``eval_every`` count steps; 0 means at the ends only. A loss or a gradient that is not
-    finite stops the run.
+    ``checkpoint_every`` and ``eval_every`` count steps; 0 means at the ends only. ``reference_every``: after so many
+    steps the reference becomes the policy of the day; 0 keeps the first one. A loss or a gradient that is not finite
+    stops the run. ``critic`` is read where advantages are by GAE.
+    ``early_warning`` estimates after each step, from its rollouts, what the updated policy earns.
     """
 
     steps: int
@@ -60,13 +83,16 @@ class TrainConfig:
     checkpoint_every: int = 5
     keep_checkpoints: int = 2
     eval_every: int = 0
+    reference_every: int = 0
+    critic: CriticConfig = CriticConfig()
+    early_warning: bool = False
 
     def __post_init__(self) -> None:
         refuse(self, type_problems(self) or self._range_problems())
 
     def _range_problems(self) -> list[str]:
         at_least_one = ("steps", "minibatches", "micro_batches", "keep_checkpoints")
-        at_least_zero = ("checkpoint_every", "eval_every")
+        at_least_zero = ("checkpoint_every", "eval_every", "reference_every")
         values = dataclasses.asdict(self)
         return [f"{name} must be at least 1, got {values[name]}" for name in at_least_one if values[name] < 1] + [
             f"{name} must be at least 0, got {values[name]}" for name in at_least_zero if values[name] < 0

@@ -13,8 +13,9 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from trustax.objectives import Objective
-from trustax.policies.policy import Policy
+from trustax.policies import Policy, join
 from trustax.scoring.score import FROM_LOGITS
+from trustax.training.config import CriticConfig
 from trustax.training.gradients import Batch, batch_stats, loss_gradients
 from trustax.training.optimizer import apply_update
 
@@ -31,6 +32,7 @@ def divergence_rate(
     rate: Float[Array, ""],
     clip_norm: Float[Array, ""],
     micro_batches: int = 1,
+    critic: CriticConfig | None = None,
 ) -> Float[Array, "B T"]:
     """The derivative of each token's divergence along the update of the *unmasked* objective; > 0 is outward.
 
@@ -38,20 +40,25 @@ def divergence_rate(
     variation) for this whole update: a first-order prediction of ``D_after − D_before``.
     """
     free = objective.unmasked()
-    _, grads = loss_gradients(policy, params, free, batch, version, micro_batches=micro_batches).mean()
-    new = apply_update(optimizer, grads, opt_state, params, rate=rate, clip_norm=clip_norm)
-    tangent = jax.tree.map(jnp.subtract, new.params, params)
+    found = loss_gradients(policy, params, free, batch, version, micro_batches=micro_batches, critic=critic)
+    _, grads = found.mean()
+    trained, _ = policy.split(params)
+    new = apply_update(optimizer, grads, opt_state, trained, rate=rate, clip_norm=clip_norm)
+    tangent = jax.tree.map(jnp.subtract, new.params, trained)
     return jvp_of_divergence(policy, params, tangent, objective, batch, version)
 
 
 def jvp_of_divergence(
     policy: Policy, params: Any, tangent: Any, objective: Objective, batch: Batch, version: Int[Array, ""]
 ) -> Float[Array, "B T"]:
-    """The derivative of each token's divergence along a direction in parameter space."""
+    """The derivative of each token's divergence along a direction in the space of what is trained."""
+    trained, frozen = policy.split(params)
 
-    def divergence(params: Any) -> Float[Array, "B T"]:
-        stats = batch_stats(policy, params, batch, version, needs=objective.needs, differentiable=FROM_LOGITS)
+    def divergence(trained: Any) -> Float[Array, "B T"]:
+        stats = batch_stats(
+            policy, join(trained, frozen), batch, version, needs=objective.needs, differentiable=FROM_LOGITS
+        )
         return objective.divergence(stats)
 
-    _, rates = jax.jvp(divergence, (params,), (tangent,))
+    _, rates = jax.jvp(divergence, (trained,), (tangent,))
     return rates

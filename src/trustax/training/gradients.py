@@ -8,8 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from trustax.objectives import Objective
-from trustax.policies.policy import Policy
-from trustax.scoring.score import FROM_LOGITS, FROM_ROLLOUT, score
+from trustax.policies import Policy, join
+from trustax.scoring.score import FROM_LOGITS, FROM_ROLLOUT, completion_hidden, score
+from trustax.training.config import CriticConfig
+from trustax.training.critic import ValueTargets, value_loss
 from trustax.types import Metric, Rollout, TokenStats, merge_metrics, pytree_dataclass
 
 FROM_BATCH = frozenset({"log_anchor", "log_ref", "divergence_rate"})
@@ -20,10 +22,11 @@ class Batch:
     """A rollout with what the trainer adds to it: advantages, and log-probs under other parameters where needed."""
 
     rollout: Rollout
-    advantages: Float[Array, "B"]
+    advantages: Float[Array, "B *T"]
     log_anchor: Float[Array, "B T"] | None = None
     log_ref: Float[Array, "B T"] | None = None
     divergence_rate: Float[Array, "B T"] | None = None
+    value_targets: ValueTargets | None = None
 
 
 class Fates(NamedTuple):
@@ -56,6 +59,7 @@ def batch_stats(
     *,
     needs: frozenset[str],
     differentiable: frozenset[str],
+    hidden: Float[Array, "B T D"] | None = None,
 ) -> TokenStats:
     """Score a batch and join what it carries."""
     return score(
@@ -66,26 +70,46 @@ def batch_stats(
         differentiable=differentiable,
         advantages=batch.advantages,
         version=version,
+        hidden=hidden,
     ).replace(log_anchor=batch.log_anchor, log_ref=batch.log_ref, divergence_rate=batch.divergence_rate)
 
 
 def loss_gradients(
-    policy: Policy, params: Any, objective: Objective, batch: Batch, version: Int[Array, ""], *, micro_batches: int = 1
+    policy: Policy,
+    params: Any,
+    objective: Objective,
+    batch: Batch,
+    version: Int[Array, ""],
+    *,
+    micro_batches: int = 1,
+    critic: CriticConfig | None = None,
 ) -> Gradients:
-    """The gradient of ``objective``; the split into ``micro_batches`` changes nothing but memory.
+    """The gradient of ``objective``, and of the critic's loss, with respect to what is trained of ``params``.
+
+    The split into ``micro_batches`` changes nothing but memory.
 
     Except for an objective with ``spec.batch_statistics``: its parts see one micro-batch, not the batch.
     """
 
-    def loss_sum(params: Any, part: Batch):
+    trained, frozen = policy.split(params)
+
+    def loss_sum(trained: Any, part: Batch):
+        params = join(trained, frozen)
         # Entropy is looked at, whether or not the objective asks for it; it then carries no gradient.
         needs = objective.needs | {"entropy"}
-        stats = batch_stats(policy, params, part, version, needs=needs, differentiable=objective.differentiable)
+        hidden = completion_hidden(policy, params, part.rollout)
+        stats = batch_stats(
+            policy, params, part, version, needs=needs, differentiable=objective.differentiable, hidden=hidden
+        )
         out, fates = objective(stats), objective.per_token(stats)
-        return out.sum, (out.weight, out.metrics, Fates(fates.keep, fates.divergence))
+        total, metrics = out.sum, out.metrics
+        if critic is not None and part.value_targets is not None:
+            added, seen = value_loss(policy, params, objective, part.rollout, part.value_targets, critic, hidden=hidden)
+            total, metrics = total + added, metrics | seen
+        return total, (out.weight, metrics, Fates(fates.keep, fates.divergence))
 
     def gradients(part: Batch) -> Gradients:
-        (total, (weight, metrics, fates)), grads = jax.value_and_grad(loss_sum, has_aux=True)(params, part)
+        (total, (weight, metrics, fates)), grads = jax.value_and_grad(loss_sum, has_aux=True)(trained, part)
         return Gradients(total, weight, grads, metrics, fates)
 
     if micro_batches == 1:
@@ -125,12 +149,17 @@ def take_prompts(batch: Batch, part: int, parts: int) -> Batch:
         return jax.tree.map(lambda x: x[part * b : (part + 1) * b], tree)
 
     of_prompts = {
-        "prompt_tokens": rollout.prompt_tokens[part * p : (part + 1) * p],
-        "prompt_valid": rollout.prompt_valid[part * p : (part + 1) * p],
+        name: None if values is None else values[part * p : (part + 1) * p]
+        for name, values in (
+            ("prompt_tokens", rollout.prompt_tokens),
+            ("prompt_valid", rollout.prompt_valid),
+            ("prompt_routes", rollout.prompt_routes),
+        )
     }
     whole = {"transform": rollout.transform}
     fields = {field.name for field in dataclasses.fields(rollout)} - of_prompts.keys() - whole.keys()
     by_row = of_rows({name: getattr(rollout, name) for name in sorted(fields)})
     by_row["prompt_index"] = by_row["prompt_index"] - part * p
-    extras = [of_rows(x) for x in (batch.advantages, batch.log_anchor, batch.log_ref, batch.divergence_rate)]
+    added = (batch.advantages, batch.log_anchor, batch.log_ref, batch.divergence_rate, batch.value_targets)
+    extras = [of_rows(x) for x in added]
     return Batch(Rollout(**of_prompts, **whole, **by_row), *extras)

@@ -16,7 +16,9 @@ import numpy as np
 from trustax.data.stream import PromptStream
 from trustax.errors import RunError, RunInterrupted
 from trustax.objectives import ADVANTAGES, Objective
-from trustax.policies.policy import Policy
+from trustax.ops.advantages import GAE
+from trustax.ops.masked import masked_mean
+from trustax.policies import Policy, join, without_critic
 from trustax.rollouts.collect import Collector
 from trustax.rollouts.config import RolloutConfig
 from trustax.rollouts.dynamic import collect_dynamically
@@ -25,6 +27,8 @@ from trustax.rollouts.overlong import handle_overlong
 from trustax.rollouts.samples import sample_records
 from trustax.scoring.score import score
 from trustax.training.config import OptimizerConfig, TrainConfig
+from trustax.training.critic import ValueTargets, gae_targets
+from trustax.training.early_warning import early_warning
 from trustax.training.gradients import Batch, take_prompts
 from trustax.training.optimizer import learning_rate
 from trustax.training.state import Pending, TrainState
@@ -159,33 +163,56 @@ def _collect(trainer: Trainer, state: TrainState) -> None:
     )
     before = rollout_metrics(rollout, completions) | told
     rollout, told = handle_overlong(rollout, completions, trainer.rollout)
-    rollout, advantages = _advantages(trainer.objective.advantage, rollout)
+    rollout, advantages, targets = _estimate(trainer, state.params, rollout)
     needs = trainer.objective.needs
     state.pending = Pending(
         batch=Batch(
             rollout=rollout,
             advantages=advantages,
             log_anchor=_log_probs(trainer.policy, state.params, rollout) if "log_anchor" in needs else None,
-            log_ref=_log_probs(trainer.policy, state.reference, rollout) if "log_ref" in needs else None,
+            log_ref=_log_ref(trainer.policy, state, rollout) if "log_ref" in needs else None,
+            value_targets=targets,
         ),
         stream_after=trainer.stream.get_state(),
         done=0,
         fates=[],
         update_metrics=[],
         rollout_metrics=before | told,
-        samples=sample_records(completions, np.asarray(advantages), trainer.collector.tokenizer),
+        samples=sample_records(completions, _of_rows(advantages, rollout), trainer.collector.tokenizer),
     )
+
+
+def _estimate(trainer: Trainer, params: Any, rollout: Rollout) -> tuple[Rollout, jax.Array, ValueTargets | None]:
+    """Advantages, one a completion or one a token, and what the critic is to learn where there is one."""
+    if trainer.objective.advantage != GAE:
+        return *_advantages(trainer.objective.advantage, rollout), None
+    rollout = rollout.replace(token_mask=rollout.token_mask & _was_graded(rollout)[:, None])
+    return rollout, *gae_targets(trainer.policy, params, rollout, trainer.config.critic)
+
+
+def _was_graded(rollout: Rollout) -> jax.Array:
+    return (rollout.verdict != int(Verdict.TIMEOUT)) & (rollout.verdict != int(Verdict.ERROR))
 
 
 def _advantages(estimator: str, rollout: Rollout) -> tuple[Rollout, jax.Array]:
     """Estimate advantages. A completion whose grading failed is no wrong answer: it leaves baseline and loss."""
-    graded = (rollout.verdict != int(Verdict.TIMEOUT)) & (rollout.verdict != int(Verdict.ERROR))
+    graded = _was_graded(rollout)
     estimate = ADVANTAGES[estimator]
     lengths = {}
     if "lengths" in inspect.signature(estimate).parameters:
         lengths["lengths"] = rollout.token_mask.sum(axis=-1).astype(jnp.float32)
     advantages = estimate(rollout.rewards, rollout.group_id, valid=graded, **lengths)
     return rollout.replace(token_mask=rollout.token_mask & graded[:, None]), advantages
+
+
+def _of_rows(advantages: jax.Array, rollout: Rollout) -> np.ndarray:
+    """One number a completion for people to look at: that of its tokens on average."""
+    return np.asarray(advantages if advantages.ndim == 1 else masked_mean(advantages, rollout.token_mask, axis=-1))
+
+
+def _log_ref(policy: Policy, state: TrainState, rollout: Rollout) -> jax.Array:
+    """Log-probs under the reference, which holds what is trained and shares what is frozen."""
+    return _log_probs(policy, join(state.reference, policy.split(state.params)[1]), rollout)
 
 
 @jax.jit(static_argnums=0)
@@ -237,11 +264,24 @@ def _finish_step(trainer: Trainer, state: TrainState, timing: dict[str, float]) 
     timing = timing | {"compilations": trainer.collector.sampler.traces}
     if "rollout_seconds" in timing:  # absent where the batch was collected before a resumption
         timing["tokens_per_second"] = tokens / max(timing["rollout_seconds"], 1e-9)
+    if trainer.config.early_warning:
+        seen |= early_warning(_log_probs(trainer.policy, state.params, pending.batch.rollout), pending.batch.rollout)
     step = state.step + 1
     trainer.recorder.step(step, pending.rollout_metrics | seen, timing)
     trainer.recorder.samples(step, _with_fates(pending))
+    if _reference_due(trainer.config, state, step):
+        state.reference = reference_of(trainer.policy, state.params)
     state.tokens += tokens
     state.step, state.stream, state.pending = step, pending.stream_after, None
+
+
+def _reference_due(config: TrainConfig, state: TrainState, step: int) -> bool:
+    return state.reference is not None and config.reference_every > 0 and step % config.reference_every == 0
+
+
+def reference_of(policy: Policy, params: Any) -> Any:
+    """A copy of what is trained of a policy, without its critic: all that a reference does not share with it."""
+    return jax.tree.map(jnp.copy, without_critic(policy.split(params)[0]))
 
 
 def _with_fates(pending: Pending, count: int = 8) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from trustax.training.critic import ValueTargets
 from trustax.training.gradients import Batch, Fates
 from trustax.types import Metric, Rollout, TopK, Transform
 
@@ -126,5 +127,9 @@ def _batch_from_dict(saved: dict[str, Any]) -> Batch:
     top_k = TopK(**rollout.pop("top_k")) if "top_k" in rollout else None
     transform = Transform(**rollout.pop("transform"))
     optional = {"tail_log_mu": None} | rollout
-    rest = {name: jnp.asarray(saved[name]) for name in ("advantages", "log_anchor", "log_ref") if name in saved}
+    rest: dict[str, Any] = {
+        name: jnp.asarray(saved[name]) for name in ("advantages", "log_anchor", "log_ref") if name in saved
+    }
+    if "value_targets" in saved:
+        rest["value_targets"] = ValueTargets(**jax.tree.map(jnp.asarray, saved["value_targets"]))
     return Batch(rollout=Rollout(**optional, top_k=top_k, transform=transform), **rest)

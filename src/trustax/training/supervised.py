@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from trustax.policies.policy import Policy
+from trustax.policies import Policy, join
 from trustax.rollouts.collect import pad_prompts
 from trustax.scoring.score import score
 from trustax.training.config import OptimizerConfig, SupervisedConfig
@@ -53,20 +53,23 @@ def teacher_rollout(
 def warm_start(policy: Policy, params: Any, batches: Sequence[Rollout], config: SupervisedConfig) -> tuple[Any, float]:
     """Take one optimizer step a batch; returns the parameters and the last batch's loss per token in nats."""
     optimizer = make_optimizer(OptimizerConfig(learning_rate=config.learning_rate))
-    opt_state = init_optimizer(optimizer, params)
+    trained, frozen = policy.split(params)
+    opt_state = init_optimizer(optimizer, trained)
 
-    def loss(params: Any, batch: Rollout) -> jax.Array:
-        log_pi = score(policy, params, batch).log_pi
+    def loss(trained: Any, frozen: Any, batch: Rollout) -> jax.Array:
+        log_pi = score(policy, join(trained, frozen), batch).log_pi
         return -jnp.mean(log_pi, where=batch.token_mask)
 
     @jax.jit
-    def step(params: Any, opt_state: optax.OptState, batch: Rollout) -> tuple[Any, optax.OptState, jax.Array]:
-        value, grads = jax.value_and_grad(loss)(params, batch)
+    def step(
+        trained: Any, frozen: Any, opt_state: optax.OptState, batch: Rollout
+    ) -> tuple[Any, optax.OptState, jax.Array]:
+        value, grads = jax.value_and_grad(loss)(trained, frozen, batch)
         rate = jnp.float32(config.learning_rate)
-        new = apply_update(optimizer, grads, opt_state, params, rate=rate, clip_norm=jnp.float32(1.0))
+        new = apply_update(optimizer, grads, opt_state, trained, rate=rate, clip_norm=jnp.float32(1.0))
         return new.params, new.opt_state, value
 
     value = jnp.float32(jnp.nan)
     for batch in batches:
-        params, opt_state, value = step(params, opt_state, batch)
-    return params, float(value)
+        trained, opt_state, value = step(trained, frozen, opt_state, batch)
+    return join(trained, frozen), float(value)

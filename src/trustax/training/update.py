@@ -2,18 +2,21 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from trustax.objectives import Objective
-from trustax.policies.policy import Policy
+from trustax.ops.advantages import GAE
+from trustax.policies import Policy, join
 from trustax.scoring.score import FROM_LOGITS, FROM_ROLLOUT
+from trustax.training.config import CriticConfig
 from trustax.training.divergence_rate import divergence_rate
 from trustax.training.gradients import FROM_BATCH, Fates, loss_gradients
 from trustax.training.optimizer import apply_update
+from trustax.training.placement import Placement
 from trustax.types import Metric
 
 
@@ -26,19 +29,29 @@ class UpdateResult(NamedTuple):
     fates: Fates
 
 
-def check_needs(objective: Objective) -> None:
-    """Refuse an objective whose needs neither the scorer nor the trainer can meet."""
+def check_needs(objective: Objective, *, has_critic: bool = False) -> None:
+    """Refuse an objective whose needs neither the scorer nor the trainer can meet, or a critic that nothing uses."""
+    if (objective.advantage == GAE) != has_critic:
+        raise ValueError(
+            f"advantages by {objective.advantage!r} and {'a' if has_critic else 'no'} value head do not go together: "
+            "policy.value_head=shared (or own) belongs to ppo_clip with objective.hyperparameters.critic=true, and to "
+            "nothing else"
+        )
     unmet = objective.needs - FROM_LOGITS - FROM_ROLLOUT - FROM_BATCH
     if unmet:
         raise ValueError(f"the objective needs {sorted(unmet)}, which this trainer does not compute")
 
 
-def make_update(
-    policy: Policy, optimizer: optax.GradientTransformation, *, micro_batches: int
+def update_function(
+    policy: Policy,
+    optimizer: optax.GradientTransformation,
+    *,
+    micro_batches: int,
+    critic: CriticConfig | None = None,
 ) -> Callable[..., UpdateResult]:
-    """Compile ``update(params, opt_state, objective, batch, version, rate, clip_norm)``.
+    """``update(params, opt_state, objective, batch, version, rate, clip_norm)``, not compiled.
 
-    Parameters and optimizer state are donated: whoever wants to keep the old ones copies them first.
+    The optimizer's state is of what is trained, ``policy.split(params)[0]``.
     """
 
     def update(params, opt_state, objective, batch, version, rate, clip_norm) -> UpdateResult:
@@ -54,17 +67,44 @@ def make_update(
                 rate=rate,
                 clip_norm=clip_norm,
                 micro_batches=micro_batches,
+                critic=critic,
             )
             batch = dataclasses.replace(batch, divergence_rate=rates)
-        found = loss_gradients(policy, params, objective, batch, version, micro_batches=micro_batches)
+        found = loss_gradients(policy, params, objective, batch, version, micro_batches=micro_batches, critic=critic)
         loss, grads = found.mean()
-        new = apply_update(optimizer, grads, opt_state, params, rate=rate, clip_norm=clip_norm)
+        trained, frozen = policy.split(params)
+        new = apply_update(optimizer, grads, opt_state, trained, rate=rate, clip_norm=clip_norm)
         one = jnp.ones((), jnp.float32)
         metrics = found.metrics | {
             "update/loss": Metric(loss, one),
             "update/grad_norm": Metric(new.grad_norm, one),
             "update/learning_rate": Metric(rate, one),
         }
-        return UpdateResult(new.params, new.opt_state, metrics, found.fates)
+        return UpdateResult(join(new.params, frozen), new.opt_state, metrics, found.fates)
 
-    return jax.jit(update, donate_argnums=(0, 1))
+    return update
+
+
+def make_update(
+    policy: Policy,
+    optimizer: optax.GradientTransformation,
+    *,
+    micro_batches: int,
+    critic: CriticConfig | None = None,
+    placement: Placement | None = None,
+) -> Callable[..., UpdateResult]:
+    """Compile ``update_function``.
+
+    Parameters and optimizer state are donated: whoever wants to keep the old ones copies them first. With a
+    ``placement`` they stay where it puts them, and it puts the batch beside them.
+    """
+    update = update_function(policy, optimizer, micro_batches=micro_batches, critic=critic)
+    if placement is None:
+        return jax.jit(update, donate_argnums=(0, 1))
+    out = UpdateResult(placement.params, placement.opt_state, cast(Any, None), cast(Any, None))
+    sharded = jax.jit(update, donate_argnums=(0, 1), out_shardings=out)
+
+    def placed(params, opt_state, objective, batch, *rest) -> UpdateResult:
+        return sharded(params, opt_state, objective, placement.batch(batch), *rest)
+
+    return placed

@@ -149,6 +149,15 @@ def test_values_at_masked_tokens_are_not_judged():
     assert build(RECIPES["pg_is"]())(bad).weight == 2
 
 
+def test_half_precision_is_not_taken_for_too_much_mass():
+    """Log-probs rounded to bfloat16 sum to 1 ± 0.4 %; in float32 the same sum is refused."""
+    wide = jnp.broadcast_to(jnp.log(jnp.array([0.5, 0.3, 0.203])), (2, 3, 3))
+    stats = good(sum_sq_pi=jnp.full((2, 3), 0.3), support=support(log_mu=wide.astype(jnp.bfloat16)))
+    assert float(build(RECIPES["dppo_topk_kl"]())(stats).metrics["tokens/mass_above_one"].total) == 0
+    with pytest.raises(ValueError, match=r"mass of support\.log_mu"):
+        build(RECIPES["dppo_topk_kl"]())(good(support=support(log_mu=wide)))
+
+
 def test_impossible_values_are_counted_inside_jit():
     stats = good(
         log_pi=good().log_pi.at[1, 0].set(0.7),
@@ -169,7 +178,13 @@ def test_impossible_values_are_counted_inside_jit():
 @pytest.mark.parametrize(
     ("name", "hyperparameters", "words"),
     [
-        ("aspo", {"cap": -1.0}, "a cap is not negative"),
+        ("aspo", {"cap": -1.0}, "a cap is above 0"),
+        ("cispo", {"cap": 0.0}, "a cap is above 0"),
+        ("mini_rl", {"cap": float("nan")}, "a cap is above 0"),
+        ("ctpo", {"power": float("nan")}, "power = nan"),
+        ("cppo", {"ceiling": 0.5}, "ceiling = 0.5"),
+        ("cppo", {"scale": -1.0}, "scale = -1"),
+        ("clip_cov", {"cov_low": 9.0}, r"cov_high = 5 is outside \[9, inf\]"),
         ("cispo", {"low": 3.0, "cap": 1.0}, "between 0 and the cap"),
         ("cispo", {"low": -1.0}, "between 0 and the cap"),
         ("minpro", {"eps_low": 2.0}, "between 0 and the cap"),

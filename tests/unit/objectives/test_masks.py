@@ -8,9 +8,12 @@ import pytest
 from trustax.objectives import RECIPES, ObjectiveSpec, build
 from trustax.objectives.directions import Always, NegativeAdvantage, RatioSign
 from trustax.objectives.masks import ForSign, KeepAll, TrustRegion, WholeSequence
-from trustax.objectives.proximity import BinaryTV
+from trustax.objectives.proximity import BinaryTV, LumpedDivergence, PredictedDivergence
 from trustax.objectives.thresholds import ByAdvantageSign, Constant
 from trustax.objectives.view import view_of
+from trustax.ops.masked import masked_sum
+from trustax.ops.ratios import log_ratio
+from trustax.testing.full_vocabulary import token_stats
 from trustax.types import TokenStats
 
 # mu, pi, A
@@ -90,6 +93,52 @@ def test_a_stale_token_that_overflows_leaves_a_finite_loss():
     value, gradient = jax.value_and_grad(loss)(jnp.array([[0.0, -0.5]]))
     np.testing.assert_allclose(value, 0.25, rtol=1e-6)  # −(0 + 1·log π)/2 with log π = −.5
     np.testing.assert_array_equal(gradient, [[0.0, -0.5]])
+
+
+def test_the_surrogate_of_an_overflowing_dropped_token_is_the_others():
+    """A = [1, 1], log-ratio [900, 0], keep [0, 1]: −½ with gradient [0, −½]; inf·0 makes both NaN."""
+    log_mu, keep = jnp.array([-900.0, -0.5]), jnp.array([False, True])
+
+    def surrogate(log_pi):
+        ratio = jnp.exp(log_ratio(log_pi, log_mu, keep))
+        return masked_sum(-ratio, keep) / 2
+
+    def faulty(log_pi):
+        return jnp.sum(-jnp.exp(log_pi - log_mu) * keep.astype(jnp.float32)) / 2
+
+    log_pi = jnp.array([0.0, -0.5])
+    value, gradient = jax.value_and_grad(surrogate)(log_pi)
+    assert float(value) == -0.5 and gradient.tolist() == [0.0, -0.5]
+    assert np.isnan(faulty(log_pi)) and np.isnan(jax.grad(faulty)(log_pi)[0])
+    # The objective's loss has the same gradient: its mask drops the token itself.
+    stats = TokenStats(log_pi[None], log_mu[None], jnp.ones((1, 2)), jnp.ones((1, 2), bool))
+    objective = build(RECIPES["dppo_binary_tv"](aggregation="token_mean"))
+    found = jax.grad(lambda x: objective(stats.replace(log_pi=x)).loss)(stats.log_pi)
+    np.testing.assert_array_equal(found, gradient[None])
+
+
+@pytest.mark.parametrize("kind", ["kl", "tv"])
+def test_the_predicted_divergence_is_that_after_the_step(kind):
+    """Over distributions with one tail token at most, where nothing is taken as even."""
+    rng = np.random.default_rng(2)
+    mu = rng.normal(size=(3, 40, 6))
+    pi, mu = (jax.nn.log_softmax(jnp.asarray(z, jnp.float32)) for z in (mu + 0.7 * rng.normal(size=mu.shape), mu))
+    y, a = jnp.asarray(rng.integers(0, 6, (3, 40))), jnp.asarray(rng.choice([-1.0, 1.0], (3, 40)), jnp.float32)
+    stats = token_stats(pi, mu, y, a, jnp.ones((3, 40), bool), top_k=5)
+    step = 0.05 * a * jnp.minimum(jnp.exp(stats.log_pi - stats.log_mu), 5.0)
+    moved = jax.nn.log_softmax(pi + step[..., None] * (jax.nn.one_hot(y, 6) - jnp.exp(pi)))
+    now, after = (
+        LumpedDivergence(kind)(view_of(token_stats(x, mu, y, a, stats.token_mask, top_k=5), frozenset()))
+        for x in (pi, moved)
+    )
+    found = PredictedDivergence(0.05, kind)(view_of(stats, frozenset()))
+    error, change = np.abs(found - after), np.abs(now - after)
+    assert np.quantile(error, 0.9) < 2e-4 and np.quantile(change, 0.9) > 5e-3
+
+    mask = TrustRegion(PredictedDivergence(0.05, kind), Constant(0.1), Always())
+    keep = build(ObjectiveSpec(mask=mask)).per_token(stats).keep
+    np.testing.assert_array_equal(keep, np.asarray(found) <= 0.1)
+    assert 0.1 < np.mean(keep) < 0.9
 
 
 def test_pdm_is_dppo_bit_for_bit_on_binary_divergences():

@@ -54,6 +54,27 @@ def test_by_hand():
         assert seen[name] == pytest.approx(value, abs=1e-6), name
 
 
+def test_the_dropped_share_by_position_counts_valid_tokens():
+    """Twenty tokens, two to a decile, of which the last four are dropped; padding and an empty row move nothing."""
+    keep, width = 16, 25
+    log_mu = jnp.full((2, width), -1.0)
+    valid = jnp.arange(width)[None] % 5 != 4  # twenty of them: padding in between
+    log_pi = jnp.where(jnp.cumsum(valid, axis=-1) > keep, -0.1, -1.0) + jnp.zeros((2, 1))
+    stats = TokenStats(log_pi, log_mu, jnp.ones((2, width)), valid & jnp.array([[True], [False]]))
+    seen = build(RECIPES["dppo_binary_tv"]())(stats).metrics
+    deciles = [seen[f"mask/fraction_decile_{n}"] for n in range(1, 11)]
+    assert [(float(d.weight), float(d)) for d in deciles] == [(2, 0)] * 8 + [(2, 1)] * 2
+
+
+@pytest.mark.parametrize("length", [3, 10])
+def test_every_valid_token_stands_in_one_decile(length):
+    stats = TokenStats(*[jnp.full((1, length), -1.0)] * 3, jnp.ones((1, length), bool))
+    seen = build(RECIPES["pg_is"]())(stats).metrics
+    weights = [float(seen[f"mask/fraction_decile_{n}"].weight) for n in range(1, 11)]
+    want = np.bincount([min(int(np.ceil((10 * t) / length)), 10) for t in range(1, length + 1)], minlength=11)[1:]
+    assert weights == want.tolist() and sum(weights) == length
+
+
 def test_an_absent_category_has_weight_zero():
     metrics = build(RECIPES["pg_is"]())(batch().replace(advantages=jnp.ones((1, 7)))).metrics
     assert float(metrics["mask/fraction_negative"].weight) == 0

@@ -154,3 +154,8 @@ def test_wrong_shapes_are_refused():
         group_centered(jnp.zeros(2), jnp.zeros(2, jnp.int32), valid=jnp.ones(2))
     with pytest.raises(ValueError, match="ddof"):
         group_normalized(jnp.zeros(2), jnp.zeros(2, jnp.int32), ddof=2)
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_no_completions_have_no_advantages(name):
+    assert ADVANTAGES[name](jnp.zeros(0), jnp.zeros(0, jnp.int32)).shape == (0,)

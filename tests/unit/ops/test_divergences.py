@@ -7,15 +7,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from trustax.ops import directions
 from trustax.ops import divergences as dv
 from trustax.ops._f_divergences import expm1_minus
+from trustax.ops.tails import tail_statistics
 from trustax.testing import oracles
-from trustax.testing.tokens import random_tokens
+from trustax.testing.tokens import random_tokens, tokens
 
 NAMES = dv.DIVERGENCES
 FULL, LUMPED = ({name: jax.jit(f) for name, f in table.items()} for table in (dv.FULL, dv.LUMPED))
 binary_tv, binary_kl = jax.jit(dv.binary_tv), jax.jit(dv.binary_kl)
+statistics = jax.jit(tail_statistics)
 JUNK = (np.nan, np.inf, -np.inf, 1e30)
+
+
+def whole_vocabulary(logits):
+    return statistics(logits, np.broadcast_to(np.arange(logits.shape[-1]), logits.shape), np.ones(logits.shape, bool))
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-8), (np.float32, 1e-5)], ids=["f64", "f32"])
@@ -54,6 +61,32 @@ def test_merging_outcomes_only_loses_divergence(x64, name):
         lumped = LUMPED[name](t.log_pi, t.log_mu, t.mask)
         full = FULL[name](np.log(t.pi), np.log(t.mu))
         assert (binary >= 0).all() and (binary <= lumped + 1e-12).all() and (lumped <= full + 1e-12).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_merging_outcomes_only_loses_divergence_in_float32(name):
+    """With stored tails to rounding; without, as far as 1 − Σ_S says what the tail is."""
+    for seed, (spread, sharpen) in enumerate([(1.5, 1.0), (3.0, 3.0), (3.0, 8.0)]):
+        rng = np.random.default_rng(seed)
+        mu = rng.normal(size=(500, 50)).astype(np.float32) * np.float32(spread)
+        pi = np.float32(sharpen) * (mu + 0.5 * rng.normal(size=mu.shape).astype(np.float32))
+        t = tokens(oracles.softmax(pi), oracles.softmax(mu), rng.integers(0, 50, 500), 5)
+        sides = [statistics(x, t.support_ids, t.mask) for x in (pi, mu)]
+        on_slots, tails = [s.log_probs for s in sides], [s.tail_log_mass for s in sides]
+        stored = LUMPED[name](*on_slots, t.mask, tail_log_pi=tails[0], tail_log_mu=tails[1])
+        left_out = LUMPED[name](*on_slots, t.mask)
+        full = np.asarray(FULL[name](*[s.log_probs for s in map(whole_vocabulary, (pi, mu))]))
+        scale = np.maximum(full, 1)
+        assert ((stored - full) <= 1e-6 * scale).all()
+        if name in ("tv", "kl"):
+            binary = {"tv": binary_tv, "kl": binary_kl}[name]
+            sampled = [np.take_along_axis(x, t.slot[:, None], axis=-1)[:, 0] for x in on_slots]
+            assert ((binary(*sampled) - stored) <= 1e-6 * scale).all()
+        known = np.exp(tails[0]) > 1e-5
+        allowed = 88 * (np.exp(tails[1]) + 1e-6) if name == "kl" else 1e-4 * scale
+        assert ((left_out - full) <= np.where(known, 1e-5 * scale, allowed)).all()
+        if name == "kl" and sharpen == 8.0:
+            assert ((left_out - full) > 1).any(), "the case where tails must be stored is not reached"
 
 
 def test_pinsker_and_hellinger_bound_tv(x64):
@@ -258,6 +291,31 @@ def test_kl_keeps_its_gradient_and_curvature_near_equality():
     np.testing.assert_allclose(hessian, fisher, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_gradient_at_a_tie_is_zero(name):
+    """π = μ is the least of every divergence: for the smooth ones the slope is 0 there, and TV says 0 at its kink."""
+    log_mu = jnp.log(jnp.array([0.5, 0.3, 0.2]))
+    mask = jnp.array([True, True])
+    assert not jax.grad(FULL[name])(log_mu, log_mu).any()
+
+    def lumped(support, tail):
+        return LUMPED[name](support, log_mu[:2], mask, tail_log_pi=tail, tail_log_mu=log_mu[2])
+
+    grads = jax.grad(lumped, argnums=(0, 1))(log_mu[:2], log_mu[2])
+    assert not grads[0].any() and not grads[1].any()
+
+
+def test_only_the_tied_cells_of_tv_have_gradient_zero():
+    log_pi, log_mu = (jnp.log(jnp.array(p)) for p in ([0.5, 0.2, 0.3], [0.5, 0.3, 0.2]))
+    np.testing.assert_allclose(jax.grad(FULL["tv"])(log_pi, log_mu), [0, -0.1, 0.15], atol=1e-6)
+    for log_p in (-0.5, 0.0, -30.0):
+        assert float(jax.grad(binary_tv)(log_p, log_p)) == 0
+    # Disjoint policies are at the largest distance; the bound there takes nothing from the gradient.
+    assert float(jax.grad(binary_tv)(0.0, -jnp.inf)) == 1
+    disjoint = jnp.array([0.0, -jnp.inf]), jnp.array([-jnp.inf, 0.0])
+    assert jax.grad(FULL["tv"])(*disjoint).tolist() == [0.5, 0]
+
+
 def test_all_problems_are_reported_at_once():
     with pytest.raises(ValueError) as error:
         dv.lumped_kl(jnp.zeros((2, 3)), jnp.zeros((2, 4)), jnp.zeros((2, 3)), tail_log_pi=jnp.zeros(3))
@@ -271,6 +329,24 @@ def test_all_problems_are_reported_at_once():
         binary_kl(jnp.zeros(2), jnp.zeros(3))
     with pytest.raises(ValueError, match="scalar"):
         dv.full_tv(jnp.zeros(()), jnp.zeros(()))
+
+
+def test_probabilities_in_the_place_of_log_probs_are_refused_with_their_index():
+    good, bad = jnp.log(jnp.array([[0.5, 0.3]])), jnp.array([[0.5, 0.3]])
+    mask, y = jnp.array([[True, True]]), jnp.array([0])
+    calls = [
+        (lambda: binary_tv.__wrapped__(good, bad), r"log_mu is 0.5 at \(0, 0\), expected a log-probability"),
+        (lambda: dv.binary_kl(bad, good), r"log_pi is 0.5 at \(0, 0\)"),
+        (lambda: dv.lumped_tv(good, bad.at[0, 0].set(-1), mask), r"log_mu_support is 0.3 at \(0, 1\)"),
+        (lambda: dv.full_kl(bad, good), "log_probs_pi is 0.5"),
+        (lambda: directions.predictive_direction(bad, good, mask, y, tail="none"), "log_pi_support is 0.5"),
+        (lambda: directions.predictive_direction_full(good, bad, y), "log_probs_mu is 0.5"),
+    ]
+    for call, words in calls:
+        with pytest.raises(ValueError, match=words):
+            call()
+    assert float(dv.lumped_tv(good, bad.at[0, 0].set(jnp.log(0.5)), jnp.array([[True, False]]))[0]) == 0
+    jax.eval_shape(dv.full_kl, bad, good)  # inside a trace nothing has a value
 
 
 def test_tables_hold_the_same_names():

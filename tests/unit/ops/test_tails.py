@@ -180,3 +180,9 @@ def test_problems_are_reported_at_once():
         "mask is float32",
     ):
         assert part in str(error.value)
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 0)])
+def test_no_tokens_have_no_statistics(shape):
+    found = statistics(jnp.zeros((*shape, 5)), jnp.zeros((*shape, 2), jnp.int32))
+    assert found.log_probs.shape == (*shape, 2) and found.tail_log_mass.shape == shape

@@ -65,7 +65,7 @@ def test_gemma_layer_patterns_without_layer_types():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "qwen3_moe"}, "model_type 'qwen3_moe' is not implemented; known: gemma2"),
+        ({"model_type": "gpt_neox"}, "model_type 'gpt_neox' is not implemented; known: gemma2"),
         ({"rotary_dim": 4}, "unknown field rotary_dim = 4"),
         ({"quantization_config": {}}, "unknown field quantization_config"),
         ({"use_sliding_window": True}, "unknown field use_sliding_window"),  # not a field of this family
@@ -109,3 +109,29 @@ def test_malformed_files_are_refused_with_their_path(tmp_path, text):
 def test_a_file_is_read(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     assert read_hf_config(tmp_path / "config.json") == from_hf(LLAMA)
+
+
+MOE = LLAMA | {"model_type": "qwen3_moe", "num_experts_per_tok": 2, "moe_intermediate_size": 24, "norm_topk_prob": True}
+
+
+@pytest.mark.parametrize("name", ["num_experts", "num_local_experts"])
+def test_experts_under_either_name(name):
+    config = from_hf(MOE | {name: 6})
+    assert (config.num_experts, config.experts_per_token, config.mlp_size, config.normalize_routes) == (6, 2, 24, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mlp_only_layers": [0]}, r"mlp_only_layers = \[0\] is not implemented"),
+        ({"decoder_sparse_step": 2}, "decoder_sparse_step = 2 is not implemented, only 1"),
+        ({"use_sliding_window": True}, "use_sliding_window = True is not implemented"),
+        ({"shared_expert_intermediate_size": 8}, "unknown field shared_expert_intermediate_size"),
+        ({"num_experts": 0}, "num_experts must be a positive integer, got 0"),
+        ({"num_experts": 1}, r"experts_per_token must be 1 to num_experts \(1\)"),
+        ({"num_experts": 4, "num_local_experts": 6}, "num_experts = 4 and num_local_experts = 6 disagree"),
+    ],
+)
+def test_refusals_of_a_mixture(change, message):
+    with pytest.raises(ValueError, match=message):
+        from_hf(MOE | change)

@@ -3,7 +3,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from compilations import compilations
 
 from trustax import objectives, policies
 from trustax.objectives.directions import UpdateAware
@@ -13,7 +15,7 @@ from trustax.objectives.thresholds import Constant
 from trustax.testing.rollouts import random_rollout
 from trustax.training.config import OptimizerConfig
 from trustax.training.divergence_rate import divergence_rate
-from trustax.training.gradients import Batch, batch_stats, loss_gradients, take_prompts
+from trustax.training.gradients import Batch, Gradients, _merge, batch_stats, loss_gradients, take_prompts
 from trustax.training.optimizer import apply_update, init_optimizer, learning_rate, make_optimizer
 from trustax.training.update import check_needs, make_update
 
@@ -87,6 +89,26 @@ def test_the_gradient_is_clipped_once_by_its_global_norm() -> None:
     np.testing.assert_allclose(big.params["w"], [-0.6 / 1.6, -0.8 / 1.8], atol=1e-6)
 
 
+def test_parts_are_clipped_after_their_sum() -> None:
+    """[3, 0] and [−3, 1] with clip 1 are [0, 0.5]; clipping each part first gives [0.0257, 0.158]."""
+
+    def part(gradient: list[float]) -> Gradients:
+        one = jnp.ones((), jnp.float32)
+        return Gradients(one, one, {"w": jnp.array(gradient)}, {}, None)
+
+    def moved(grads, clip_norm):
+        params = {"w": jnp.zeros(2)}
+        sgd = optax.identity()
+        args = {"rate": jnp.float32(-1.0), "clip_norm": jnp.float32(clip_norm)}
+        return np.asarray(apply_update(sgd, grads, init_optimizer(sgd, params), params, **args).params["w"])
+
+    parts = [part([3.0, 0.0]), part([-3.0, 1.0])]
+    _, mean = _merge(*parts).mean()
+    np.testing.assert_allclose(moved(mean, 1.0), [0.0, 0.5], atol=1e-7)
+    each_first = np.mean([moved(p.of_sum, 1.0) for p in parts], axis=0)
+    np.testing.assert_allclose(each_first, [0.0257, 0.158], atol=2e-4)
+
+
 def test_the_learning_rate_warms_up_and_stays() -> None:
     config = OptimizerConfig(learning_rate=1.0, warmup_steps=4)
     rates = [float(learning_rate(config, jnp.int32(i))) for i in range(6)]
@@ -96,11 +118,16 @@ def test_the_learning_rate_warms_up_and_stays() -> None:
 def test_a_new_threshold_or_rate_does_not_recompile(policy, params, batch: Batch) -> None:
     optimizer = make_optimizer(OptimizerConfig())
     update = make_update(policy, optimizer, micro_batches=1)
+    counts = []
     for delta, rate in ((0.1, 1e-3), (0.2, 1e-4)):
         copy = jax.tree.map(jnp.copy, params)
+        state = init_optimizer(optimizer, copy)
         arguments = (objective(delta=delta), batch, jnp.int32(0), jnp.float32(rate), jnp.float32(1.0))
-        update(copy, init_optimizer(optimizer, copy), *arguments)
-    assert update._cache_size() == 1
+        with compilations() as count:
+            update(copy, state, *arguments)
+        counts.append(count())
+    assert counts[0] > 0
+    assert counts[1] == 0
 
 
 def update_aware(delta: float) -> objectives.Objective:

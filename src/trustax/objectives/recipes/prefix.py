@@ -87,8 +87,9 @@ def cppo(
     ``adaptive`` δ_b is the sequence's clipped 0.9 quantile of D, between ``delta_b`` and ``ceiling·delta_b``.
     ``gate="soft"`` multiplies outward tokens by min(1, 1/x) instead.
 
-    Source: CPPO, arXiv 2606.10968 (δ .15, w_min .8, δ_b .02, q .9, ceiling 2; the pull request has 5), C 20 from its
-    scripts; positions count valid tokens (the pull request counts columns); horizon ours.
+    Source: CPPO, arXiv 2606.10968 (δ .15, w_min .8, δ_b .02, q .9, ceiling 2; the pull request has 5), C 20 and the
+    advantage without std from its scripts (the paper says group-normalised); positions count valid tokens (the pull
+    request counts columns); horizon ours.
     """
     if divergence not in ("topk_tv", "binary_tv"):
         raise ValueError(f"divergence must be 'topk_tv' or 'binary_tv'; got {divergence!r}")

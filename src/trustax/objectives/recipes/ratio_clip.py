@@ -15,6 +15,7 @@ from trustax.objectives.regularizers import CovariancePenalty, KLPenalty, unless
 from trustax.objectives.spec import ObjectiveSpec
 from trustax.objectives.thresholds import Band
 from trustax.objectives.weights import ClampedGeometricMean, ClippedRatio, ReciprocalOnPositive
+from trustax.ops.advantages import GAE
 
 
 def pg_is(*, level: Level = "token", aggregation: Mode = "sequence_mean_of_token_sums") -> ObjectiveSpec:
@@ -43,21 +44,22 @@ def ppo_clip(
     eps_high: Leaf = 0.2,
     anchor: Anchor = "anchor",
     aggregation: Mode = "token_mean",
+    critic: bool = False,
 ) -> ObjectiveSpec:
     """Proximal policy optimization with the clipped surrogate.
 
     Loss ``max(−A r, −A clip(r, 1−ε_low, 1+ε_high))``; ``w = r`` if (A > 0 and r ≤ 1+ε_high) or (A < 0 and r ≥ 1−ε_low),
     else 0.
 
-    Source: PPO, arXiv 1707.06347, eq. 7 (ε = 0.2). It uses a critic; the critic-free advantage, whitened over the
-    batch, is ours.
+    Source: PPO, arXiv 1707.06347, eq. 7 (ε = 0.2). It uses a critic, as ``critic=True`` does (GAE; the policy
+    then needs a value head); the critic-free advantage, whitened over the batch, is ours.
     """
     ratio = policy_ratio(anchor)
     return ObjectiveSpec(
         mask=ratio_clip(ratio, eps_low, eps_high),
         weights=(ClippedRatio(ratio),),
         aggregation=aggregate(aggregation),
-        advantage="reinforce_plus_plus",
+        advantage=GAE if critic else "reinforce_plus_plus",
         name="ppo_clip",
         loss="max(−A·r, −A·clip(r, 1−ε_low, 1+ε_high))",
         source="PPO, arXiv 1707.06347, eq. 7; advantage without a critic: ours",
