@@ -69,11 +69,13 @@ class Transform:
     """The map from raw logits to the distribution that is sampled, shared by sampler and scorer.
 
     ``temperature`` is a leaf, so that changing it does not recompile; it is greater than 0. ``greedy`` takes the
-    arg-max; the reported log-probs are then still those of the tempered distribution.
+    arg-max; the reported log-probs are then still those of the tempered distribution. ``top_p`` keeps the fewest most
+    probable tokens with that mass, for evaluation: training on what was sampled so would need its support stored.
     """
 
     temperature: Float[Array, ""] | float | int = 1.0
     greedy: bool = static_field(default=False)
+    top_p: Float[Array, ""] | float | int | None = None
 
 
 @pytree_dataclass

@@ -11,6 +11,7 @@ import jax
 from rich.console import Console
 from rich.text import Text
 
+from trustax.analysis.eval_page import print_estimates
 from trustax.analysis.off_policy import off_policy_json, print_off_policy
 from trustax.analysis.outcome import print_outcome
 from trustax.analysis.records import read_records
@@ -20,9 +21,11 @@ from trustax.analysis.tokens import visible
 from trustax.errors import UserError
 from trustax.evaluation.off_policy import OffPolicyOptions
 from trustax.experiment import run
+from trustax.experiment import sft as supervised
 from trustax.experiment.config import ExperimentConfig
 from trustax.experiment.config_files import load_config
 from trustax.experiment.convert import convert as run_conversion
+from trustax.experiment.eval_report import write_evaluation
 from trustax.experiment.overrides import apply_overrides
 from trustax.experiment.plan import plan as run_plan
 from trustax.experiment.plan_report import print_plan
@@ -43,6 +46,15 @@ def train(config_file: Path, overrides: Sequence[str], *, output: Path | None, o
     console.print(
         f"run folder: {folder} (plots/overview.png, metrics.jsonl, summary.json)", markup=False, soft_wrap=True
     )
+
+
+def sft(config_file: Path, overrides: Sequence[str], *, output: Path | None, overwrite: bool) -> None:
+    """Train on given answers, and say where the parameters are and how to go on from them."""
+    config = _config(config_file, overrides)
+    folder = supervised.default_folder(config) if output is None else output
+    loss = supervised.sft(config, folder, overwrite=overwrite)
+    print(f"loss: {loss:.4f} nats per token")
+    print(f"run folder: {folder} (trustax train {config_file} policy.start={folder} supervised.steps=0)")
 
 
 def sample(
@@ -67,12 +79,17 @@ def sample(
         console.print(Text(f"  {visible(record['completion'])}{verdict}"), soft_wrap=True)
 
 
-def evaluate(config_file: Path, overrides: Sequence[str], *, checkpoint: Path | None) -> None:
-    """Print held-out accuracy, sampled and greedy."""
+def evaluate(config_file: Path, overrides: Sequence[str], *, checkpoint: Path | None, output: Path | None) -> None:
+    """Print held-out accuracy, sampled and greedy, with intervals; write a report and a page where asked to."""
     config = _config(config_file, overrides)
     found = run.evaluate(config, checkpoint=_existing(checkpoint))
     print(f"sampled: {found.sampled:.1%}")
     print(f"greedy:  {found.greedy:.1%}")
+    console = Console()
+    print_estimates(console, found.estimates, greedy=found.greedy)
+    if output is not None:
+        write_evaluation(config, found, output, checkpoint=checkpoint)
+        console.print(f"report: {output / 'eval.html'} (eval.json)", markup=False, soft_wrap=True)
 
 
 def convert(source: Path, folder: Path, *, dtype: str | None, shard_bytes: int, adapter: bool) -> None:

@@ -112,8 +112,14 @@ def _parser() -> argparse.ArgumentParser:
         "Train a policy; run the same command again to resume it.",
         "trustax train configs/tiny.py seed=1 optimizer.learning_rate=1e-5 --output runs/first",
     )
-    train.add_argument("--output", type=Path, metavar="DIR", help="run folder (default: runs/NAME-seedSEED)")
-    train.add_argument("--overwrite", action="store_true", help="remove the run that is in the folder first")
+    supervised = command(
+        "sft",
+        "Train a policy on the sources' own answers, to warm-start it.",
+        "trustax sft configs/tiny.py supervised.steps=300 --output runs/warm",
+    )
+    for sub, default in ((train, "runs/NAME-seedSEED"), (supervised, "runs/NAME-sft-seedSEED")):
+        sub.add_argument("--output", type=Path, metavar="DIR", help=f"run folder (default: {default})")
+        sub.add_argument("--overwrite", action="store_true", help="remove the run that is in the folder first")
 
     sample = command(
         "sample",
@@ -130,14 +136,18 @@ def _parser() -> argparse.ArgumentParser:
 
     evaluate = command(
         "eval",
-        "Measure accuracy on held-out prompts, sampled and greedy.",
-        "trustax eval configs/tiny.py --checkpoint runs/tiny-seed0 evaluation.samples=16\n"
+        "Measure avg@k, pass@k and maj@k on held-out prompts, with intervals.",
+        "trustax eval configs/tiny.py --checkpoint runs/tiny-seed0 evaluation.samples=16 --output report\n"
         "trustax eval configs/tiny.py --checkpoint runs/tiny-seed0 --off-policy rollouts.jsonl",
     )
+    evaluate.add_argument("--output", type=Path, metavar="DIR", help="write eval.json and eval.html there")
     _add_off_policy(evaluate)
     for sub in (sample, evaluate):
         sub.add_argument(
-            "--checkpoint", type=Path, metavar="DIR", help="a run folder (default: the policy before training)"
+            "--checkpoint",
+            type=Path,
+            metavar="DIR",
+            help="a run folder (eval: or a Hugging Face folder; default: the policy before training)",
         )
     plan = command(
         "plan",
@@ -245,6 +255,12 @@ def _train(options: argparse.Namespace, overrides: list[str]) -> None:
     commands.train(options.config, overrides, output=options.output, overwrite=options.overwrite)
 
 
+def _sft(options: argparse.Namespace, overrides: list[str]) -> None:
+    from trustax.cli import commands
+
+    commands.sft(options.config, overrides, output=options.output, overwrite=options.overwrite)
+
+
 def _sample(options: argparse.Namespace, overrides: list[str]) -> None:
     from trustax.cli import commands
 
@@ -273,7 +289,7 @@ def _evaluate(options: argparse.Namespace, overrides: list[str]) -> None:
         unused = [name.replace("_", "-") for name, value in given.items() if value is not None]
         if unused or options.skip_bad:
             raise UserError(f"--{[*unused, 'skip-bad'][0]} belongs to --off-policy ROLLOUTS, which is not given")
-        commands.evaluate(options.config, overrides, checkpoint=options.checkpoint)
+        commands.evaluate(options.config, overrides, checkpoint=options.checkpoint, output=options.output)
         return
     wanted = {"tau": options.tau, "value": options.value, "floor": options.ess_floor}
     commands.off_policy(
@@ -322,7 +338,15 @@ def _convert(options: argparse.Namespace, overrides: list[str]) -> None:
     )
 
 
-_COMMANDS = {"train": _train, "sample": _sample, "eval": _evaluate, "plan": _plan, "score": _score, "convert": _convert}
+_COMMANDS = {
+    "train": _train,
+    "sft": _sft,
+    "sample": _sample,
+    "eval": _evaluate,
+    "plan": _plan,
+    "score": _score,
+    "convert": _convert,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,9 +3,20 @@
 Importing this package needs neither ``grain`` nor ``tensorflow_datasets``; they are loaded where they are used.
 """
 
-from trustax.data.config import ArithmeticConfig, DataConfig, JsonlConfig, ReasoningGymConfig, SourceConfig, Split
+from trustax.data.config import (
+    ArithmeticConfig,
+    DataConfig,
+    DifficultyConfig,
+    JsonlConfig,
+    MixtureConfig,
+    PublishedConfig,
+    ReasoningGymConfig,
+    SourceConfig,
+    Split,
+)
 from trustax.data.json_tokenizer import JsonTokenizer, load_tokenizer
 from trustax.data.jsonl import read_jsonl
+from trustax.data.prompts import PromptEncoder
 from trustax.data.render import fit, prompt_text, render, supervised_ids
 from trustax.data.sources import load, prepare
 from trustax.data.stream import PromptStream
@@ -16,11 +27,15 @@ __all__ = [
     "ArithmeticConfig",
     "CharTokenizer",
     "DataConfig",
+    "DifficultyConfig",
     "Example",
     "JsonTokenizer",
     "JsonlConfig",
     "ListSource",
+    "MixtureConfig",
+    "PromptEncoder",
     "PromptStream",
+    "PublishedConfig",
     "ReasoningGymConfig",
     "Source",
     "SourceConfig",

@@ -7,13 +7,14 @@ own: ``Arithmetic(source=ArithmeticConfig(digits=2), data_dir=...)``.
 import abc
 import dataclasses
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow_datasets as tfds
 
-from trustax.data import arithmetic, reasoning
-from trustax.data.config import ArithmeticConfig, ReasoningGymConfig
+from trustax.data import arithmetic, published, reasoning
+from trustax.data.config import ArithmeticConfig, PublishedConfig, ReasoningGymConfig
 from trustax.data.types import Example
 
 
@@ -80,3 +81,21 @@ class ReasoningGym(_ExampleBuilder, skip_registration=True):
 
     def _examples(self) -> dict[str, list[Example]]:
         return reasoning.split(self._source)
+
+
+class Published(_ExampleBuilder, skip_registration=True):
+    """A set of the papers, from a file that the user has downloaded; its hash is in the prepared folder's key."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    DESCRIPTION = "A published set of questions, read from a local file."
+
+    def __init__(self, *, source: PublishedConfig, **kwargs: Any) -> None:
+        super().__init__(source=source, **kwargs)
+
+    def _examples(self) -> dict[str, list[Example]]:
+        source = self._source
+        sides = published.split(source.name, source.path, filtered=source.filtered)
+        return {
+            side: [replace(one, prompt=source.wording.replace("{prompt}", one.prompt)) for one in examples]
+            for side, examples in sides.items()
+        }

@@ -49,7 +49,11 @@ class ArithmeticConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ReasoningGymConfig:
-    """A task of ``reasoning-gym``, with that task's own settings in ``options`` and its own scorer as the verifier."""
+    """A task of ``reasoning-gym``, with that task's own settings in ``options`` and its own scorer as the verifier.
+
+    ``levels`` are further options, one mapping a level of difficulty, the easiest first: each level gives an equal part
+    of the questions, in this order. With ``DataConfig(shuffle=False)`` that is a curriculum.
+    """
 
     task: str
     kind: Literal["reasoning_gym"] = "reasoning_gym"
@@ -57,13 +61,16 @@ class ReasoningGymConfig:
     train_size: int = 1000
     test_size: int = 100
     seed: int = 0
+    levels: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         problems = [] if self.kind == "reasoning_gym" else [f"kind is fixed to 'reasoning_gym', got {self.kind!r}"]
         for name, size in (("train_size", self.train_size), ("test_size", self.test_size)):
             if size < 1:
                 problems.append(f"{name} must be at least 1, got {size}")
-        if reserved := sorted({"seed", "size"} & set(self.options)):
+        if len(self.levels) > min(self.train_size, self.test_size):
+            problems.append(f"{len(self.levels)} levels need at least that many train and test questions")
+        if reserved := sorted({"seed", "size"} & set(self.options).union(*self.levels)):
             problems.append(f"options must not hold {', '.join(reserved)}: set seed, train_size and test_size here")
         refuse(self, problems)
 
@@ -96,7 +103,74 @@ class JsonlConfig:
         refuse(self, problems)
 
 
-SourceConfig = ArithmeticConfig | ReasoningGymConfig | JsonlConfig
+PUBLISHED = (
+    "dapo_math_17k", "aime24", "aime25", "aime26", "math", "math500", "gsm8k", "amc", "minerva", "olympiadbench",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedConfig:
+    """A set of the papers, from a file that the user has put into ``path`` (`trustax.data.published` says which).
+
+    ``filtered`` takes the documented subset of DAPO-Math-17k; it changes no other set. ``wording`` is put around each
+    question of this set, where ``{prompt}`` stands: a set that comes without instructions gets those of another.
+    """
+
+    name: str
+    kind: Literal["published"] = "published"
+    path: str = ".cache/sets"
+    filtered: bool = True
+    wording: str = "{prompt}"
+
+    def __post_init__(self) -> None:
+        problems = [] if self.kind == "published" else [f"kind is fixed to 'published', got {self.kind!r}"]
+        if self.name not in PUBLISHED:
+            problems.append(f"name must be one of {', '.join(PUBLISHED)}, got {self.name!r}")
+        if self.wording.count("{prompt}") != 1:
+            problems.append(f"wording must have {{prompt}} once, got {self.wording!r}")
+        refuse(self, problems)
+
+
+PlainSourceConfig = ArithmeticConfig | ReasoningGymConfig | JsonlConfig | PublishedConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class MixtureConfig:
+    """Several sources as one. ``weights`` are their shares; None takes every example of each once."""
+
+    sources: tuple[PlainSourceConfig, ...]
+    kind: Literal["mixture"] = "mixture"
+    weights: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        problems = [] if self.kind == "mixture" else [f"kind is fixed to 'mixture', got {self.kind!r}"]
+        if not self.sources:
+            problems.append("sources is empty: name at least one")
+        if self.weights is not None and len(self.weights) != len(self.sources):
+            problems.append(f"{len(self.weights)} weights for {len(self.sources)} sources")
+        if self.weights is not None and not all(0 < weight < float("inf") for weight in self.weights):
+            problems.append(f"weights must be above 0 and finite, got {self.weights}")
+        refuse(self, problems)
+
+
+SourceConfig = PlainSourceConfig | MixtureConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class DifficultyConfig:
+    """Train only on prompts that the start policy solves in a share ``low .. high`` of ``samples`` completions."""
+
+    samples: int = 8
+    low: float = 0.05
+    high: float = 0.95
+
+    def __post_init__(self) -> None:
+        problems = type_problems(self)
+        if not problems and self.samples < 1:
+            problems.append(f"samples must be at least 1, got {self.samples}")
+        if not problems and not 0 <= self.low <= self.high <= 1:
+            problems.append(f"low and high must satisfy 0 <= low <= high <= 1, got {self.low} and {self.high}")
+        refuse(self, problems)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,10 +180,15 @@ class DataConfig:
     ``template`` may name ``{prompt}`` (the question as the source has it) and any key of the example's metadata, such
     as ``{a}`` and ``{b}`` of a sum. ``system`` replaces the system prompt of the tokenizer's chat template; None keeps
     that template's own. ``folder`` holds prepared data sets. A prompt beyond the length limit stops the run, unless
-    ``drop_long`` asks to leave such examples out.
+    ``drop_long`` asks to leave such examples out. Held-out questions are the test split of ``test_source``, or of
+    ``source`` itself. ``shuffle=False`` asks the questions in the source's own order, every epoch. ``difficulty``
+    leaves out what the start policy finds too hard or too easy, before training.
     """
 
     source: SourceConfig = dataclasses.field(default_factory=ArithmeticConfig)
+    test_source: SourceConfig | None = None
+    shuffle: bool = True
+    difficulty: DifficultyConfig | None = None
     template: str = "{prompt}"
     system: str | None = None
     folder: str = ".cache/data"

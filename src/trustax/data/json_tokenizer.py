@@ -1,5 +1,6 @@
 """Tokenizers of published models: a ``tokenizer.json`` with its configs and chat template."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -41,6 +42,9 @@ class JsonTokenizer:
         self._vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
         self._bos_id = bos_id
         self._add_bos = add_bos
+        identity = [tokenizer.to_str(), chat_template, sorted(eos_ids := set(eos_ids)), bos_id, add_bos, pad_id]
+        options = [dict(special_tokens or {}), dict(template_options or {})]
+        self._fingerprint = hashlib.sha256(json.dumps([*identity, *options], default=str).encode()).hexdigest()
         variables = {**(special_tokens or {}), **(template_options or {})}
         self._template = None if chat_template is None else ChatTemplate(chat_template, variables)
         ends = set(eos_ids) | self._chat_end_ids()
@@ -67,6 +71,10 @@ class JsonTokenizer:
     @property
     def pad_id(self) -> int:
         return self._pad_id
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
 
     def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids

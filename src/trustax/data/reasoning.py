@@ -6,6 +6,7 @@ when it is scored is no way out: a few tasks depend on the interpreter's hash se
 """
 
 import ast
+import dataclasses
 import importlib
 import json
 from types import ModuleType
@@ -27,6 +28,8 @@ def import_reasoning_gym() -> ModuleType:
 
 def split(config: ReasoningGymConfig) -> dict[str, list[Example]]:
     """Generate both sides; training questions that are also held out are left out, so none is on both sides."""
+    if config.levels:
+        return _split_levels(config)
     dataset = _dataset(config)
     test = [_example(config, dataset, index) for index in range(config.test_size)]
     held_out = {example.prompt for example in test}
@@ -45,6 +48,23 @@ def split(config: ReasoningGymConfig) -> dict[str, list[Example]]:
             f"or test_size, or widen the task's options"
         )
     return {"train": renumbered(train), "test": test}
+
+
+def _split_levels(config: ReasoningGymConfig) -> dict[str, list[Example]]:
+    """Each level an equal part (the last ones take one more where it doesn't divide), from the first to the last."""
+    sides: dict[str, list[Example]] = {"train": [], "test": []}
+    count = len(config.levels)
+    for level, options in enumerate(config.levels):
+        sizes = {
+            f"{side}_size": size * (level + 1) // count - size * level // count
+            for side, size in (("train", config.train_size), ("test", config.test_size))
+        }
+        one = dataclasses.replace(config, options={**config.options, **options}, levels=(), **sizes)
+        for side, examples in split(one).items():
+            sides[side] += examples
+    held_out = {example.prompt for example in sides["test"]}
+    train = [example for example in sides["train"] if example.prompt not in held_out]  # of another level
+    return {"train": renumbered(train), "test": renumbered(sides["test"])}
 
 
 def _dataset(config: ReasoningGymConfig) -> Any:

@@ -3,6 +3,7 @@
 import json
 import logging
 import string
+from collections.abc import Callable
 from typing import Any
 
 from trustax.data.config import DataConfig
@@ -36,9 +37,17 @@ def prompt_text(example: Example, template: str) -> str:
     return "".join(parts)
 
 
-def render(example: Example, config: DataConfig, tokenizer: Tokenizer, *, max_length: int | None = None) -> list[int]:
-    """The prompt's ids; refuses a prompt of more than ``max_length`` tokens."""
-    ids = tokenizer.encode_prompt(prompt_text(example, config.template), config.system)
+def render(
+    example: Example,
+    config: DataConfig,
+    tokenizer: Tokenizer,
+    *,
+    max_length: int | None = None,
+    encode: Callable[[str], list[int]] | None = None,
+) -> list[int]:
+    """The prompt's ids; refuses a prompt of more than ``max_length`` tokens. ``encode`` may know the ids already."""
+    text = prompt_text(example, config.template)
+    ids = tokenizer.encode_prompt(text, config.system) if encode is None else encode(text)
     if not ids:
         raise ValueError(f"example {example.index} renders to no token at all")
     if max_length is not None and len(ids) > max_length:
@@ -49,23 +58,31 @@ def render(example: Example, config: DataConfig, tokenizer: Tokenizer, *, max_le
     return ids
 
 
-def fit(source: Source, config: DataConfig, tokenizer: Tokenizer, *, max_length: int) -> Source:
+def fit(
+    source: Source,
+    config: DataConfig,
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    encode: Callable[[str], list[int]] | None = None,
+) -> Source:
     """The source without prompts of more than ``max_length`` tokens; refuses the first one unless ``drop_long``.
 
     Reads and renders every example once, so that a run can't stop on a long prompt hours later. Examples keep their
     index.
     """
-    kept: list[Example] = []
-    for index in range(len(source)):
-        example = source[index]
-        ids = render(example, config, tokenizer, max_length=None if config.drop_long else max_length)
-        if len(ids) <= max_length:
-            kept.append(example)
+    limit = None if config.drop_long else max_length
+    examples = [source[index] for index in range(len(source))]
+    lengths = [len(render(one, config, tokenizer, max_length=limit, encode=encode)) for one in examples]
+    kept = [example for example, length in zip(examples, lengths, strict=True) if length <= max_length]
     dropped = len(source) - len(kept)
     if dropped == 0:
         return source
     if not kept:
-        raise ValueError(f"{source.name}: all {dropped} prompts have more than {max_length} tokens; nothing is left")
+        raise ValueError(
+            f"{source.name}: all {dropped} prompts have more than {max_length} tokens (the shortest has "
+            f"{min(lengths)}); nothing is left"
+        )
     logger.warning(
         "%s: left out %d of %d prompts of more than %d tokens", source.name, dropped, len(source), max_length
     )

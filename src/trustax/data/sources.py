@@ -16,11 +16,23 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from trustax.data import jsonl
-from trustax.data.config import ArithmeticConfig, DataConfig, JsonlConfig, ReasoningGymConfig, Split
+from trustax.data import jsonl, published
+from trustax.data.config import (
+    ArithmeticConfig,
+    DataConfig,
+    JsonlConfig,
+    MixtureConfig,
+    PlainSourceConfig,
+    PublishedConfig,
+    ReasoningGymConfig,
+    Split,
+)
+from trustax.data.mixture import mixture
 from trustax.data.types import Example, ListSource, Source
 
 logger = logging.getLogger(__name__)
+
+PreparedConfig = ArithmeticConfig | ReasoningGymConfig | PublishedConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,17 +55,29 @@ class TfdsSource:
 
 def load(config: DataConfig, split: Split) -> Source:
     """The examples of one split, prepared under ``config.folder`` if they aren't there yet."""
-    if isinstance(config.source, JsonlConfig):
-        splits = jsonl.read_splits(config.source)
+    source = config.source if split == "train" or config.test_source is None else config.test_source
+    if isinstance(source, MixtureConfig):
+        return mixture([_load(one, config.folder, split) for one in source.sources], source.weights)
+    return _load(source, config.folder, split)
+
+
+def _load(source: PlainSourceConfig, folder: str, split: Split) -> Source:
+    if isinstance(source, JsonlConfig):
+        splits = jsonl.read_splits(source)
         if split not in splits:
-            raise ValueError(f"{config.source.path} has no {split} split: set test_path or test_size")
-        return ListSource(f"{Path(config.source.path).name}:{split}", splits[split])
-    folder = prepare(config.source, config.folder)
-    builder = _import_tfds().builder_from_directory(str(folder))
-    return TfdsSource(f"{folder.name}:{split}", builder.as_data_source(split=split))
+            raise ValueError(f"{source.path} has no {split} split: set test_path or test_size")
+        return ListSource(f"{Path(source.path).name}:{split}", splits[split])
+    prepared = prepare(source, folder)
+    builder = _import_tfds().builder_from_directory(str(prepared))
+    if split not in builder.info.splits:
+        there = ", ".join(builder.info.splits)
+        raise ValueError(
+            f"{_title(source)} has no {split} split, only {there}; set data.test_source for held-out questions"
+        )
+    return TfdsSource(f"{prepared.name}:{split}", builder.as_data_source(split=split))
 
 
-def prepare(source: ArithmeticConfig | ReasoningGymConfig, folder: str | Path) -> Path:
+def prepare(source: PreparedConfig, folder: str | Path) -> Path:
     """Write a data set's files if they aren't there, and say where they are.
 
     The folder's name carries a hash of every setting and of the versions of what generates the records, so that
@@ -61,7 +85,11 @@ def prepare(source: ArithmeticConfig | ReasoningGymConfig, folder: str | Path) -
     with the final name is whole, whoever was interrupted, and two processes may prepare it at the same time.
     """
     builders = _import_builders()
-    builder_class = builders.Arithmetic if isinstance(source, ArithmeticConfig) else builders.ReasoningGym
+    builder_class = {
+        ArithmeticConfig: builders.Arithmetic,
+        ReasoningGymConfig: builders.ReasoningGym,
+        PublishedConfig: builders.Published,
+    }[type(source)]
     final = Path(folder) / f"{_title(source)}-{fingerprint(source, str(builder_class.VERSION))}"
     if final.is_dir():
         return final
@@ -82,17 +110,23 @@ def prepare(source: ArithmeticConfig | ReasoningGymConfig, folder: str | Path) -
     return final
 
 
-def fingerprint(source: ArithmeticConfig | ReasoningGymConfig, builder_version: str) -> str:
+def fingerprint(source: PreparedConfig, builder_version: str) -> str:
     """A short hash of everything that decides what the records are."""
-    generator = importlib.metadata.version("reasoning-gym") if isinstance(source, ReasoningGymConfig) else ""
-    record = {"source": dataclasses.asdict(source), "builder": builder_version, "generator": generator}
+    generator: Any = importlib.metadata.version("reasoning-gym") if isinstance(source, ReasoningGymConfig) else ""
+    settings = dataclasses.asdict(source)
+    if isinstance(source, PublishedConfig):  # what is in the files, wherever they are
+        files = published.find_files(source.name, settings.pop("path"))
+        generator = {split: hashlib.sha256(path.read_bytes()).hexdigest() for split, path in files.items()}
+    if isinstance(source, ReasoningGymConfig) and not source.levels:
+        del settings["levels"]  # the key of sets that were prepared before there were any
+    record = {"source": settings, "builder": builder_version, "generator": generator}
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _title(source: ArithmeticConfig | ReasoningGymConfig) -> str:
+def _title(source: PreparedConfig) -> str:
     if isinstance(source, ArithmeticConfig):
         return f"arithmetic-{source.operation}-{source.digits}"
-    return f"reasoning_gym-{source.task}"
+    return f"reasoning_gym-{source.task}" if isinstance(source, ReasoningGymConfig) else source.name
 
 
 def _import_tfds() -> ModuleType:

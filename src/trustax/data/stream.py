@@ -17,10 +17,18 @@ class PromptStream(Iterator[list[Example]]):
     repeated by stopping, whatever was read ahead. A batch is never short: the last one of an epoch goes on into the
     next epoch. One batch may therefore hold an example twice (always, where the source is smaller than a batch):
     whoever draws samples has to tell the slots of a batch apart, not the examples.
+
+    ``shuffle=False`` keeps the source's order, every epoch. With several processes each one gets its ``part`` (number,
+    of how many) of every batch, in order; sizes differ by one where the batch doesn't divide. The state is that of the
+    whole batch: it is the same on all of them, and may be taken up by another number of processes.
     """
 
-    def __init__(self, source: Source, *, batch_size: int, seed: int) -> None:
+    def __init__(
+        self, source: Source, *, batch_size: int, seed: int, shuffle: bool = True, part: tuple[int, int] = (0, 1)
+    ) -> None:
         problems = []
+        if not 0 <= part[0] < part[1]:
+            problems.append(f"part must be (number, of how many) with 0 <= number < how many, got {part}")
         if batch_size < 1:
             problems.append(f"batch_size must be at least 1, got {batch_size}")
         if not 0 <= seed < 2**32:
@@ -29,9 +37,20 @@ class PromptStream(Iterator[list[Example]]):
             problems.append(f"the source {source.name} has no example")
         if problems:
             raise ValueError("PromptStream: " + "; ".join(problems))
-        self._identity = {"source": source.name, "length": len(source), "batch_size": batch_size, "seed": seed}
-        shuffled = _import_grain().MapDataset.source(source).seed(seed).shuffle()
-        self._batches = shuffled.repeat().batch(batch_size, batch_fn=list)  # repeat() gives every epoch its own seed
+        self._identity: dict[str, Any] = {
+            "source": source.name,
+            "length": len(source),
+            "batch_size": batch_size,
+            "seed": seed,
+        }
+        if not shuffle:
+            self._identity["shuffle"] = False
+        ordered = _import_grain().MapDataset.source(source).seed(seed)
+        if shuffle:
+            ordered = ordered.shuffle()
+        number, count = part
+        self._part = slice(batch_size * number // count, batch_size * (number + 1) // count)
+        self._batches = ordered.repeat().batch(batch_size, batch_fn=list)  # repeat() gives every epoch its own seed
         self._step = 0
 
     @property
@@ -42,7 +61,7 @@ class PromptStream(Iterator[list[Example]]):
     def __next__(self) -> list[Example]:
         batch = self._batches[self._step]
         self._step += 1
-        return batch
+        return batch[self._part]
 
     def get_state(self) -> dict[str, Any]:
         """What ``set_state`` needs to continue with the next batch, as JSON."""

@@ -1,5 +1,6 @@
 """From text to token ids and back: the protocol, and a character tokenizer for policies trained from scratch."""
 
+import hashlib
 import string
 from collections.abc import Iterable
 from typing import Protocol
@@ -19,6 +20,11 @@ class Tokenizer(Protocol):
 
     @property
     def pad_id(self) -> int: ...
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of everything that decides which ids a prompt becomes."""
+        ...
 
     def encode(self, text: str) -> list[int]:
         """Ids of the text alone: no BOS, no EOS."""
@@ -56,6 +62,10 @@ class CharTokenizer:
     @property
     def eos_ids(self) -> frozenset[int]:
         return frozenset({self.eos_id})
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256("".join(self._texts).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
         if unknown := sorted(set(text) - self._ids.keys()):

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -31,6 +30,7 @@ class Parts:
     params: Any
     tokenizer: Tokenizer
     collector: Collector
+    encoder: data.PromptEncoder
 
 
 def build_parts(config: ExperimentConfig) -> Parts:
@@ -60,17 +60,18 @@ def build_parts(config: ExperimentConfig) -> Parts:
         pad_id=tokenizer.pad_id,
         record_routes=rollout.replay_routes,
     )
+    encoder = data.PromptEncoder(config.data, tokenizer, max_length=rollout.max_prompt_tokens)
     collector = Collector(
         sampler=sampler,
         tokenizer=tokenizer,
         verifier=verifier,
-        encode=partial(data.render, config=config.data, tokenizer=tokenizer, max_length=rollout.max_prompt_tokens),
+        encode=encoder,
         group_size=rollout.group_size,
         max_prompt_tokens=rollout.max_prompt_tokens,
         transform=Transform(temperature=rollout.temperature),
         seed=config.seed,
     )
-    return Parts(config, policy, params, tokenizer, collector)
+    return Parts(config, policy, params, tokenizer, collector, encoder)
 
 
 def _start(policy: Policy, params: Any, config: ExperimentConfig) -> Any:
@@ -90,8 +91,10 @@ def load_split(parts: Parts, split: data.Split) -> Source:
     """The prompts of one split, each of which fits the rollout's length."""
     config = parts.config
     with as_config_error():
-        source = data.load(config.data, split)
-        return data.fit(source, config.data, parts.tokenizer, max_length=config.rollout.max_prompt_tokens)
+        source = parts.encoder.fit(data.load(config.data, split))
+        answers = ((source[i].index, source[i].answer) for i in range(len(source)))
+        verifiers.check_answers(parts.collector.verifier, answers, name=source.name)
+        return source
 
 
 def build_objective(config: ExperimentConfig) -> Objective:
@@ -150,6 +153,12 @@ def _load_policy(config: ExperimentConfig) -> tuple[policies.ArchitectureConfig,
         raise ConfigError(f"policy.source = {config.policy.source} has no tokenizer.json beside its weights")
     tokenizer = data.load_tokenizer(loaded.tokenizer_folder)
     return loaded.config.with_vocab_size(tokenizer.vocab_size), loaded.params, tokenizer
+
+
+def load_policy_tokenizer(config: ExperimentConfig) -> Tokenizer:
+    """The tokenizer of a config's policy."""
+    with as_config_error():
+        return _load_policy(config)[2]
 
 
 class as_config_error:

@@ -82,6 +82,10 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _build(annotation: Any, value: Any, path: str, problems: list[str]) -> Any:
     cls = _dataclass_for(annotation, value)
+    if cls is None and isinstance(value, list | tuple):
+        item = _item_of(annotation)
+        if item is not None and any(_dataclass_for(item, one) for one in value):
+            return tuple(_build(item, one, f"{path}[{place}]", problems) for place, one in enumerate(value))
     if cls is None:
         try:
             return conform(value, annotation)
@@ -119,6 +123,12 @@ def construct(make: Callable[[], Any], cls: type, path: str, problems: list[str]
         message = str(error).removeprefix(f"{cls.__name__}: ")
         problems.append(f"{path}: {message}" if path else message)
         return None
+
+
+def _item_of(annotation: Any) -> Any:
+    """``T`` of ``tuple[T, ...]``."""
+    arguments = typing.get_args(annotation)
+    return arguments[0] if typing.get_origin(annotation) is tuple and arguments[1:] == (...,) else None
 
 
 def _dataclass_for(annotation: Any, value: Any) -> type | None:

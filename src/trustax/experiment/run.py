@@ -11,13 +11,15 @@ from jax.sharding import Mesh
 
 from trustax.analysis.plots import plot_run
 from trustax.checkpoint.checkpointer import Checkpointer
-from trustax.data import Example, PromptStream
+from trustax.data import Example, PromptStream, Source
 from trustax.errors import ConfigError, RunInterrupted
 from trustax.evaluation.evaluate import Evaluation
 from trustax.evaluation.evaluate import evaluate as run_evaluation
 from trustax.evaluation.off_policy import OffPolicyOptions, evaluate_off_policy
 from trustax.experiment.assemble import Parts, build_objective, build_parts, held_out, load_split, warm_started
 from trustax.experiment.config import ExperimentConfig
+from trustax.experiment.difficulty import filter_by_difficulty
+from trustax.experiment.eval_report import check_tokenizer, evaluated_policy
 from trustax.experiment.interrupts import Interrupts
 from trustax.experiment.on_mesh import mesh_in_force, placement_of
 from trustax.experiment.recorder import Recorder
@@ -56,15 +58,23 @@ def _train(config: ExperimentConfig, folder: Path, mesh: Mesh | None, *, overwri
     with RunFolder(folder, config, overwrite=overwrite) as run, Interrupts() as interrupts:
         with Checkpointer(run.checkpoints, keep=config.train.keep_checkpoints) as checkpointer:
             last = checkpointer.latest_step()
+            if last is not None and "kind" in checkpointer.read_record(last):
+                raise ConfigError(
+                    f"{folder} holds a run of `trustax sft`; name another folder and set policy.start to it"
+                )
             if last is not None and run.summary_file.exists():
                 finished = read_summary(run.summary_file)
                 if finished.steps == config.train.steps:
                     return finished
-            stream = PromptStream(source, batch_size=config.rollout.prompts_per_step, seed=config.seed)
             optimizer = make_optimizer(config.optimizer)
+            start = _start(parts, source) if last is None else None
+            source = filter_by_difficulty(parts, start, source, run.path / "difficulty.json")
+            stream = PromptStream(
+                source, batch_size=config.rollout.prompts_per_step, seed=config.seed, shuffle=config.data.shuffle
+            )
             placement = placement_of(mesh, parts.policy, parts.params, optimizer)
             if last is None:
-                state = _initial_state(parts, warm_started(parts, source), optimizer, stream, objective.needs)
+                state = _initial_state(parts, start, optimizer, stream, objective.needs)
             else:
                 state = _restore(checkpointer, last, parts, optimizer, objective.needs)
             if placement is not None:
@@ -89,6 +99,7 @@ def _train(config: ExperimentConfig, folder: Path, mesh: Mesh | None, *, overwri
                     ),
                     evaluate=lambda params, go_on: _evaluate(parts, params, examples, go_on),
                     config=config.train,
+                    rollout=config.rollout,
                     optimizer=config.optimizer,
                     recorder=recorder,
                     save=lambda state: _save(checkpointer, parts.policy, state, clock),
@@ -160,8 +171,11 @@ def off_policy(
 
 
 def evaluate(config: ExperimentConfig, *, checkpoint: Path | None) -> Evaluation:
-    """Accuracy on the held-out prompts, of a checkpoint or of the policy before training."""
+    """Accuracy on the held-out prompts, of a checkpoint, a Hugging Face folder, or the policy before training."""
+    config, checkpoint = evaluated_policy(config, checkpoint)
     parts = build_parts(config)
+    if checkpoint is not None:
+        check_tokenizer(parts, checkpoint)
     found = _evaluate(parts, trained_params(parts, checkpoint), held_out(parts), lambda: True)
     assert found is not None
     return found
@@ -175,9 +189,19 @@ def _evaluate(parts: Parts, params: Any, examples: list[Example], keep_going: Ca
         examples,
         samples=settings.samples,
         temperature=settings.temperature,
+        top_p=settings.top_p,
+        at=settings.at,
+        confidence=settings.confidence,
         batch_prompts=parts.config.rollout.prompts_per_step,
         keep_going=keep_going,
     )
+
+
+def _start(parts: Parts, source: Source) -> Any:
+    """The parameters that training starts from."""
+    if parts.config.policy.start is not None:
+        return trained_params(parts, Path(parts.config.policy.start))
+    return warm_started(parts, source)
 
 
 def _initial_state(

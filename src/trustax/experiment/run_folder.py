@@ -19,7 +19,16 @@ from trustax.experiment.files import naming, write_atomically
 
 FORMAT_VERSION = 1
 
-_OWN = ("config.json", "metrics.jsonl", "samples.jsonl", "summary.json", "checkpoints", "plots", "tensorboard")
+_OWN = (
+    "config.json",
+    "difficulty.json",
+    "metrics.jsonl",
+    "samples.jsonl",
+    "summary.json",
+    "checkpoints",
+    "plots",
+    "tensorboard",
+)
 _INVISIBLE = (".lock", *(f".{name}.tmp" for name in _OWN))  # what a process that died early leaves behind
 
 

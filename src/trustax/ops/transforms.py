@@ -1,6 +1,7 @@
 """The sampling transform and the draw: shared by sampler and scorer, so that μ is the distribution sampled."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,8 @@ from trustax.types import Transform
 def transform_logits(logits: Float[Array, "*B V"], transform: Transform) -> Float[Array, "*B V"]:
     """Return the unnormalised log-probs of the sampled distribution: ``logits / temperature``, in float32 or wider.
 
+    With ``top_p`` the tokens outside the nucleus are −inf.
+
     Example:
       >>> import jax.numpy as jnp
       >>> tempered = transform_logits(jnp.array([2.0, 0.0]), Transform(temperature=0.5))
@@ -20,7 +23,45 @@ def transform_logits(logits: Float[Array, "*B V"], transform: Transform) -> Floa
     """
     # Not jnp.promote_types: from jax 0.12 it refuses what strict promotion refuses.
     wide = logits if logits.dtype == jnp.float64 else logits.astype(jnp.float32)
-    return wide / jnp.asarray(transform.temperature, wide.dtype)
+    tempered = wide / jnp.asarray(transform.temperature, wide.dtype)
+    return tempered if transform.top_p is None else nucleus(tempered, jnp.asarray(transform.top_p, wide.dtype))
+
+
+def nucleus(logits: Float[Array, "*B V"], top_p: Float[Array, ""], *, halvings: int = 30) -> Float[Array, "*B V"]:
+    """Keep the fewest most probable tokens whose mass is at least ``top_p``; the others become −inf.
+
+        { i : p_i ≥ t },  t the largest threshold with Σ_{p_i ≥ t} p_i ≥ top_p
+
+    The token that crosses ``top_p`` is kept, and the most probable one always is. The threshold is found by halving, as
+    sorting a vocabulary is far slower; tokens within 1e-9 of the last one's probability are kept with it, ties
+    included.
+
+    Args:
+      logits: Unnormalised log-probs.
+      top_p: From 0 (the arg-max alone) to 1 (everything).
+      halvings: How finely the threshold is searched.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> kept = nucleus(jnp.log(jnp.array([0.45, 0.35, 0.15, 0.05])), jnp.array(0.9))
+      >>> jnp.isfinite(kept).tolist()
+      [True, True, True, False]
+    """
+    probs = jax.nn.softmax(logits, axis=-1)
+    most = jnp.max(probs, axis=-1, keepdims=True)
+
+    def enough(threshold: Float[Array, "*B 1"]) -> jax.Array:
+        mass = jnp.sum(jnp.where(probs >= threshold, probs, 0), axis=-1, keepdims=True)
+        return mass >= top_p - jnp.asarray(1e-6, probs.dtype)  # sums of float32 probabilities are not exact
+
+    def halve(_: Any, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = bounds
+        middle = (low + high) / 2
+        yes = enough(middle)
+        return jnp.where(yes, middle, low), jnp.where(yes, high, middle)
+
+    low, _ = jax.lax.fori_loop(0, halvings, halve, (jnp.zeros_like(most), most))
+    return jnp.where(probs >= jnp.where(enough(most), most, low), logits, -jnp.inf)
 
 
 def canonical(transform: Transform) -> Transform:
@@ -30,7 +71,8 @@ def canonical(transform: Transform) -> Transform:
       >>> str(canonical(Transform(temperature=1)).temperature.dtype)
       'float32'
     """
-    return dataclasses.replace(transform, temperature=jnp.asarray(transform.temperature, jnp.float32))
+    top_p = None if transform.top_p is None else jnp.asarray(transform.top_p, jnp.float32)
+    return dataclasses.replace(transform, temperature=jnp.asarray(transform.temperature, jnp.float32), top_p=top_p)
 
 
 def draw(logits: Float[Array, "*B V"], uniform: Float[Array, "*B"], *, block: int = 256) -> Int[Array, "*B"]:

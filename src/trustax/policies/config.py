@@ -190,6 +190,7 @@ ValueHead = Literal["none", "shared", "own"]
 class PolicyConfig:
     """The policy of an experiment: ``source`` is ``"tiny"`` (from scratch) or a path that ``load`` reads.
 
+    ``start`` is a run folder, of `trustax sft` for one: training starts from its last parameters.
     ``value_head`` is for advantages by GAE: values read off the policy's own hidden states, or off a second trunk that
     starts as a copy (with ``lora``: adapters of its own on the same base).
     """
@@ -197,6 +198,7 @@ class PolicyConfig:
     source: str = "tiny"
     dtype: str = "float32"
     remat: bool = False
+    start: str | None = None
     lora: LoraConfig = LoraConfig()
     value_head: ValueHead = "none"
 

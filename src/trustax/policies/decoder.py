@@ -252,12 +252,17 @@ def _shared(
     """Rotations and masks. A query in slot i sees the valid slots up to i.
 
     ``cached``: slots before an index are the cache's, of which a number stands before the queries' own slots.
+    Without a cache a row may hold several sequences one after the other: each begins at position 0 and sees only
+    itself.
     """
     length, (index, slots) = positions.shape[1], (None, 0) if cached is None else cached
     new_valid = valid if index is None else jax.lax.dynamic_slice_in_dim(valid, index, length, axis=1)
     causal = jnp.tril(jnp.ones((length, length), bool))
     new_mask = causal[None, :, :] & new_valid[:, None, :]
     cached_mask = None
+    if index is None:
+        sequence = jnp.cumsum((positions == 0).astype(jnp.int32), axis=1)
+        new_mask &= sequence[:, :, None] == sequence[:, None, :]
     if index is not None:
         in_cache = valid[:, :slots] & (jnp.arange(slots) < index)[None, :]
         cached_mask = jnp.broadcast_to(in_cache[:, None, :], (valid.shape[0], length, slots))

@@ -14,7 +14,7 @@ from trustax.ops.transforms import canonical
 from trustax.sampling.keys import TRAINING, sample_keys
 from trustax.sampling.sampler import Generation, Sampler
 from trustax.types import FinishReason, Rollout, Transform, Verdict
-from trustax.verifiers.types import Verifier
+from trustax.verifiers.types import Request, Verifier, judge
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,14 +68,18 @@ class Collector:
     stream: int = TRAINING
 
     def __call__(
-        self, params: Any, examples: Sequence[Example], *, step: int, version: int
+        self, params: Any, examples: Sequence[Example], *, step: int, version: int, round_number: int = 0
     ) -> tuple[Rollout, list[Completion]]:
-        """Sample ``group_size`` completions of each example; rows of one prompt stand together."""
+        """Sample ``group_size`` completions of each example; rows of one prompt stand together.
+
+        ``round_number`` tells several calls of one step apart: an example that comes again gets other samples.
+        """
         prompts = [self.encode(example) for example in examples]
         tokens, valid = pad_prompts(prompts, limit=self.max_prompt_tokens, pad_id=self.tokenizer.pad_id)
         prompt_index = np.repeat(np.arange(len(examples), dtype=np.int32), self.group_size)
         group_id = np.array([example.index for example in examples], np.int32)[prompt_index]
         sample_index = _sample_indices([example.index for example in examples], self.group_size)
+        sample_index += round_number * len(sample_index)
         keys = sample_keys(self.seed, step, jnp.asarray(group_id), jnp.asarray(sample_index), stream=self.stream)
         generation = self.sampler(params, tokens, valid, prompt_index, keys, self.transform)
         completions = self._verify(jax.device_get(generation), [examples[i] for i in prompt_index.tolist()])
@@ -101,25 +105,27 @@ class Collector:
         return rollout, completions
 
     def _verify(self, generation: Generation, examples: Sequence[Example]) -> list[Completion]:
-        completions = []
-        for row, example in enumerate(examples):
-            ids = [int(i) for i in generation.tokens[row][generation.token_mask[row]]]
-            text = self.tokenizer.decode([i for i in ids if i not in self.tokenizer.eos_ids])
-            outcome = self.verifier(
-                completion=text, example_prompt=example.prompt, answer=example.answer, metadata=example.metadata
+        rows = [
+            [int(i) for i in tokens[mask]]
+            for tokens, mask in zip(generation.tokens, generation.token_mask, strict=True)
+        ]
+        texts = [self.tokenizer.decode([i for i in ids if i not in self.tokenizer.eos_ids]) for ids in rows]
+        requests = [
+            Request(text, example.prompt, example.answer, example.metadata)
+            for text, example in zip(texts, examples, strict=True)
+        ]
+        return [
+            Completion(
+                prompt=request.example_prompt,
+                answer=request.answer,
+                text=request.completion,
+                token_ids=rows[row],
+                verdict=outcome.verdict,
+                reward=outcome.reward,
+                finish_reason=FinishReason(int(generation.finish_reason[row])),
             )
-            completions.append(
-                Completion(
-                    prompt=example.prompt,
-                    answer=example.answer,
-                    text=text,
-                    token_ids=ids,
-                    verdict=outcome.verdict,
-                    reward=outcome.reward,
-                    finish_reason=FinishReason(int(generation.finish_reason[row])),
-                )
-            )
-        return completions
+            for row, (request, outcome) in enumerate(zip(requests, judge(self.verifier, requests), strict=True))
+        ]
 
 
 def _sample_indices(indices: Sequence[int], group_size: int) -> np.ndarray:

@@ -101,11 +101,16 @@ class TrainConfig:
 
 @dataclasses.dataclass(frozen=True)
 class SupervisedConfig:
-    """The warm start of a policy from scratch: ``steps`` updates on ``batch_size`` given answers each; 0 for none."""
+    """The warm start of a policy: ``steps`` updates on ``batch_size`` given answers each; 0 for none.
+
+    ``packed`` is for `trustax sft`: several answers with their prompts share a row, each seeing only itself, so that
+    nothing is computed for padding. The loss is the same.
+    """
 
     steps: int = 0
     batch_size: int = 64
     learning_rate: float = 1e-3
+    packed: bool = True
 
     def __post_init__(self) -> None:
         refuse(self, type_problems(self) or self._range_problems())

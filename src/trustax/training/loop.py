@@ -20,7 +20,10 @@ from trustax.ops.advantages import GAE
 from trustax.ops.masked import masked_mean
 from trustax.policies import Policy, join, without_critic
 from trustax.rollouts.collect import Collector
+from trustax.rollouts.config import RolloutConfig
+from trustax.rollouts.dynamic import collect_dynamically
 from trustax.rollouts.metrics import rollout_metrics
+from trustax.rollouts.overlong import handle_overlong
 from trustax.rollouts.samples import sample_records
 from trustax.scoring.score import score
 from trustax.training.config import OptimizerConfig, TrainConfig
@@ -67,6 +70,7 @@ class Trainer:
     update: Callable[..., UpdateResult]
     evaluate: Callable[[Any, Callable[[], bool]], Evaluation | None]
     config: TrainConfig
+    rollout: RolloutConfig
     optimizer: OptimizerConfig
     recorder: Recorder
     save: Callable[[TrainState], None]
@@ -149,8 +153,16 @@ def _evaluate(trainer: Trainer, state: TrainState) -> None:
 
 def _collect(trainer: Trainer, state: TrainState) -> None:
     """Draw prompts, sample and judge completions, and add what the objective wants known before the first update."""
-    examples = next(trainer.stream)
-    rollout, completions = trainer.collector(state.params, examples, step=state.step, version=state.updates)
+    rollout, completions, told = collect_dynamically(
+        trainer.collector,
+        state.params,
+        lambda: next(trainer.stream),
+        rounds=trainer.rollout.dynamic_rounds,
+        step=state.step,
+        version=state.updates,
+    )
+    before = rollout_metrics(rollout, completions) | told
+    rollout, told = handle_overlong(rollout, completions, trainer.rollout)
     rollout, advantages, targets = _estimate(trainer, state.params, rollout)
     needs = trainer.objective.needs
     state.pending = Pending(
@@ -165,7 +177,7 @@ def _collect(trainer: Trainer, state: TrainState) -> None:
         done=0,
         fates=[],
         update_metrics=[],
-        rollout_metrics=rollout_metrics(rollout, completions),
+        rollout_metrics=before | told,
         samples=sample_records(completions, _of_rows(advantages, rollout), trainer.collector.tokenizer),
     )
 

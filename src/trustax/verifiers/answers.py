@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from decimal import Decimal
 
-from trustax.verifiers.parsing import first_number, last_boxed, last_number, whole_number
+from trustax.verifiers.parsing import first_number, last_boxed, last_number, last_result, whole_number
 from trustax.verifiers.types import CORRECT, ERROR, UNPARSABLE, WRONG, Outcome
 
 
@@ -33,6 +33,10 @@ class Number:
 
     find: Callable[[str], Decimal | None]
     marker: str | None = "####"
+
+    def answer_problem(self, answer: str) -> str | None:
+        """Why this can't be a right answer, if it can't."""
+        return None if whole_number(answer) is not None else f"the answer {answer!r} is no number"
 
     def __call__(self, *, completion: str, example_prompt: str, answer: str, metadata: str) -> Outcome:
         del example_prompt, metadata
@@ -77,9 +81,15 @@ def _squeezed(text: str) -> str:
     return "".join(text.split())
 
 
-def last_number_verifier(*, marker: str | None = "####") -> Number:
-    """Grade the last number of the completion."""
-    return Number(last_number, marker)
+def last_number_verifier(*, marker: str | None = "####", operands: bool = True) -> Number:
+    """Grade the last number of the completion.
+
+    Known flaw: "0 + 7 means" is right where 7 is, because the last number of a text may be one that it repeats from the
+    question. ``operands=False`` passes over a number that an operator joins to the one before it and that no result
+    follows; the default keeps them, as what was measured with this verifier did. Longer texts are better judged by
+    ``math``, which wants the answer marked.
+    """
+    return Number(last_number if operands else last_result, marker)
 
 
 def first_number_verifier(*, marker: str | None = None) -> Number:

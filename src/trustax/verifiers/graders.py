@@ -1,25 +1,54 @@
 """Verifiers that hand the completion to somebody else's code: reasoning-gym's scorers, a user's function.
 
 Such code may raise on what a model wrote; that is the verdict ERROR, logged once per kind, and never the end of a run.
-It runs in this process without a time limit.
+With ``limit_s`` it runs in processes of its own, as many as there are cores, and one that overruns its limit is killed:
+the verdict TIMEOUT. With ``limit_s=None`` it runs in this process without a limit.
 """
 
-import ast
 import functools
 import importlib
+import importlib.util
 import inspect
 import json
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from trustax.types import Verdict
-from trustax.verifiers.types import ERROR, UNPARSABLE, Outcome, Verifier
+from trustax.verifiers import gym
+from trustax.verifiers.pool import Answer, Pool
+from trustax.verifiers.types import ERROR, TIMEOUT, UNPARSABLE, Outcome, Request, Verifier
 
 logger = logging.getLogger(__name__)
 
 ARGUMENTS = ("completion", "example_prompt", "answer", "metadata")
+
+
+class _Foreign:
+    """Calls somebody else's function, in a pool or here, and turns whatever comes of it into outcomes."""
+
+    def __init__(self, function: Callable[..., Any], target: str, limit_s: float | None, workers: int | None) -> None:
+        self._function = function
+        self._pool = None if limit_s is None else Pool(target, limit_s=limit_s, workers=workers)
+        self._reported: set[str] = set()
+
+    def __call__(self, calls: Sequence[dict[str, Any]]) -> list[Outcome]:
+        if self._pool is None:
+            return [_graded(lambda call=call: self._function(**call), self._reported) for call in calls]
+        return [self._outcome(answer) for answer in self._pool.map(calls)]
+
+    def _outcome(self, answer: Answer) -> Outcome:
+        if answer.timed_out:
+            return TIMEOUT
+        if answer.error is not None:
+            return _failed(answer.error, answer.error.partition(":")[0], self._reported)
+        return _graded(lambda: _unpacked(answer.value), self._reported)
+
+
+def _unpacked(value: Any) -> Any:
+    """An Outcome comes through a pipe as a list."""
+    return Outcome(Verdict(value[0]), value[1]) if isinstance(value, list) and len(value) == 2 else value
 
 
 class ReasoningGym:
@@ -29,42 +58,35 @@ class ReasoningGym:
     last ``<answer>...</answer>`` holds is scored.
     """
 
-    def __init__(self, *, tag: str | None = None) -> None:
+    def __init__(self, *, tag: str | None = None, limit_s: float | None = 10.0, workers: int | None = None) -> None:
         self._tag = tag
-        self._reported: set[str] = set()
-        try:
-            importlib.import_module("reasoning_gym")
-        except ImportError as error:
+        if importlib.util.find_spec("reasoning_gym") is None:
             raise ImportError(
                 "the verifier 'reasoning_gym' needs the package reasoning-gym: pip install 'trustax[tasks]'"
-            ) from error
+            )
+        self._score = _Foreign(gym.score, f"{gym.__file__}:score", limit_s, workers)
 
     def __call__(self, *, completion: str, example_prompt: str, answer: str, metadata: str) -> Outcome:
-        del example_prompt, answer  # the record holds the question, and answers that are not unique
-        text = completion.strip() if self._tag is None else _tagged(completion, self._tag)
-        if not text:
-            return UNPARSABLE
-        score, entry = _scorer(metadata)
-        return _graded(lambda: score(text, entry=entry), self._reported)
+        return self.judge([Request(completion, example_prompt, answer, metadata)])[0]
+
+    def judge(self, requests: Sequence[Request]) -> list[Outcome]:
+        # The record holds the question, and answers that are not unique.
+        texts = [r.completion.strip() if self._tag is None else _tagged(r.completion, self._tag) for r in requests]
+        for request in requests:
+            _check_record(request.metadata)
+        calls = [{"text": text, "metadata": r.metadata} for text, r in zip(texts, requests, strict=True) if text]
+        scored = iter(self._score(calls))
+        return [next(scored) if text else UNPARSABLE for text in texts]
 
 
 @functools.lru_cache(maxsize=4096)
-def _scorer(metadata: str) -> tuple[Callable[..., float], dict[str, Any]]:
-    """The scorer of an example and the record it scores against."""
+def _check_record(metadata: str) -> None:
     stored = json.loads(metadata)
     if "reasoning_gym" not in stored:
         raise ValueError(
             "the verifier 'reasoning_gym' needs examples of a reasoning-gym source; these have metadata "
             f"{', '.join(sorted(stored)) or 'without any key'}"
         )
-    record = stored["reasoning_gym"]
-    dataset = _task(record["task"], json.dumps(record["options"], sort_keys=True))
-    return dataset.score_answer, ast.literal_eval(record["entry"])
-
-
-@functools.lru_cache(maxsize=128)
-def _task(task: str, options: str) -> Any:
-    return importlib.import_module("reasoning_gym").create_dataset(task, **json.loads(options), seed=0, size=1)
 
 
 def _tagged(completion: str, tag: str) -> str:
@@ -76,17 +98,14 @@ def _tagged(completion: str, tag: str) -> str:
 class UserFunction:
     """A function ``module:name`` of the verifier's four named arguments; it returns an Outcome, a bool or a number."""
 
-    def __init__(self, *, path: str) -> None:
-        self._function = _import_function(path)
-        self._reported: set[str] = set()
+    def __init__(self, *, path: str, limit_s: float | None = 10.0, workers: int | None = None) -> None:
+        self._grade = _Foreign(_import_function(path), path, limit_s, workers)
 
     def __call__(self, *, completion: str, example_prompt: str, answer: str, metadata: str) -> Outcome:
-        return _graded(
-            lambda: self._function(
-                completion=completion, example_prompt=example_prompt, answer=answer, metadata=metadata
-            ),
-            self._reported,
-        )
+        return self.judge([Request(completion, example_prompt, answer, metadata)])[0]
+
+    def judge(self, requests: Sequence[Request]) -> list[Outcome]:
+        return self._grade([request._asdict() for request in requests])
 
 
 def _import_function(path: str) -> Verifier:

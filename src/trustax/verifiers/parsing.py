@@ -33,6 +33,19 @@ def last_number(text: str) -> Decimal | None:
     return found[-1] if found else None
 
 
+_OPERATOR_BETWEEN = re.compile(r"\s*(?:[-+*/×÷−]|\\times|\\cdot|plus|minus|times)\s*")
+
+
+def last_result(text: str) -> Decimal | None:
+    """The last number of a text, unless it is an operand: "0 + 7 means" has none, "0 + 7 = 7" has 7."""
+    matches = list(_NUMBER.finditer(text))
+    if not matches:
+        return None
+    if len(matches) > 1 and _OPERATOR_BETWEEN.fullmatch(text[matches[-2].end() : matches[-1].start()]):
+        return None
+    return _value(matches[-1])
+
+
 def whole_number(text: str) -> Decimal | None:
     """The number that a text is, and nothing else beside it."""
     match = _NUMBER.fullmatch(text.strip())

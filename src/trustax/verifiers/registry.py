@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from trustax.verifiers.answers import Boxed, Exact, first_number_verifier, last_number_verifier
+from trustax.verifiers.code import Code
+from trustax.verifiers.form import Format, Regex, Weighted
 from trustax.verifiers.graders import ReasoningGym, UserFunction
+from trustax.verifiers.math import Math
 from trustax.verifiers.types import Verifier
 
 VERIFIERS: dict[str, Callable[..., Verifier]] = {
@@ -14,6 +17,11 @@ VERIFIERS: dict[str, Callable[..., Verifier]] = {
     "last_number": last_number_verifier,
     "first_number": first_number_verifier,
     "boxed": Boxed,
+    "math": Math,
+    "regex": Regex,
+    "format": Format,
+    "code": Code,
+    "weighted": Weighted,
     "reasoning_gym": ReasoningGym,
     "python": UserFunction,
 }

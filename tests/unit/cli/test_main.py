@@ -50,7 +50,7 @@ def jobs(monkeypatch) -> SimpleNamespace:
 
     def evaluate(config, **keywords):
         calls.evaluate.append(keywords)
-        return SimpleNamespace(sampled=0.25, greedy=0.5)
+        return SimpleNamespace(sampled=0.25, greedy=0.5, estimates={"avg@8": (0.25, 0.1, 0.4)})
 
     monkeypatch.setattr(commands, "run", SimpleNamespace(train=train, sample=sample, evaluate=evaluate))
     return calls
@@ -92,7 +92,8 @@ def test_sample_prints_each_prompt_once_and_nothing_that_steers_the_terminal(job
 def test_eval_prints_both_accuracies(jobs, config, capsys):
     assert main(["eval", config]) == 0
     assert jobs.evaluate == [{"checkpoint": None}]
-    assert capsys.readouterr().out == "sampled: 25.0%\ngreedy:  50.0%\n"
+    out = capsys.readouterr().out
+    assert out.startswith("sampled: 25.0%\ngreedy:  50.0%\n") and "10.0% … 40.0%" in out
 
 
 @pytest.mark.parametrize(

@@ -78,3 +78,36 @@ def test_prepared_files_stream_too(data_folder: Path) -> None:
     source = load(DataConfig(ArithmeticConfig(operation="chain", terms=2), folder=str(data_folder)), "test")
     stream = PromptStream(source, batch_size=len(source), seed=0)
     assert {example.prompt for example in next(stream)} == {source[i].prompt for i in range(len(source))}
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+def test_processes_together_read_every_record_once_an_epoch(processes: int) -> None:
+    """From any interruption point, with sizes that divide nothing, and after a restart with other processes."""
+    source, size, batch_size, steps = source_of(7), 7, 5, 9
+    whole = take(PromptStream(source, batch_size=batch_size, seed=3), steps)
+
+    def streams(count: int) -> list[PromptStream]:
+        return [PromptStream(source, batch_size=batch_size, seed=3, part=(p, count)) for p in range(count)]
+
+    def together(streams: list[PromptStream]) -> list[int]:
+        return [example.index for stream in streams for example in next(stream)]
+
+    first, second = streams(processes), streams(processes % 4 + 1)
+    for stop in range(steps):
+        state = json.loads(json.dumps(first[-1].get_state()))
+        for stream in second:
+            stream.set_state(state)
+        assert [together(second) for _ in range(steps - stop)] == whole[stop:]
+        assert together(first) == whole[stop]
+    order = [index for batch in whole for index in batch]
+    for epoch in range(len(order) // size):
+        assert sorted(order[epoch * size : (epoch + 1) * size]) == list(range(size))
+
+
+def test_without_shuffling_the_order_is_the_sources() -> None:
+    stream = PromptStream(source_of(5), batch_size=3, seed=0, shuffle=False)
+    assert [index for batch in take(stream, 4) for index in batch] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
+    with pytest.raises(ValueError, match="lacks shuffle"):
+        stream.set_state(PromptStream(source_of(5), batch_size=3, seed=0).get_state())
+    with pytest.raises(ValueError, match="part must be"):
+        PromptStream(source_of(5), batch_size=3, seed=0, part=(2, 2))

@@ -52,3 +52,31 @@ def test_a_draw_depends_on_its_own_row_alone() -> None:
 
 def test_logits_are_scored_in_float32_whatever_they_come_in() -> None:
     assert transform_logits(jnp.zeros(3, jnp.bfloat16), Transform()).dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("probs", "top_p", "kept"),
+    [
+        ([0.45, 0.35, 0.15, 0.05], 0.9, 3),
+        ([0.5, 0.3, 0.2], 1e-8, 1),
+        ([0.5, 0.3, 0.2], 0.0, 1),
+        ([0.5, 0.3, 0.15, 0.05], 0.8, 2),
+        ([0.5, 0.3, 0.15, 0.05], 1.0, 4),
+        ([0.25, 0.25, 0.25, 0.25], 0.3, 4),  # ties stand together
+        ([1.0, 0.0, 0.0], 0.95, 1),
+    ],
+)
+def test_nucleus_keeps_the_token_that_crosses(probs: list[float], top_p: float, kept: int) -> None:
+    """S06: one token too few, or none at all, elsewhere."""
+    logits = jnp.log(jnp.array(probs, jnp.float32))
+    found = transform_logits(logits, Transform(top_p=top_p))
+    assert int(jnp.isfinite(found).sum()) == kept
+    assert jnp.array_equal(found[:1], logits[:1])
+
+
+def test_nucleus_of_many_tokens_is_the_sorted_one() -> None:
+    logits = jax.random.normal(jax.random.key(0), (5, 300)) * 3
+    found = jnp.isfinite(transform_logits(logits, Transform(temperature=0.7, top_p=0.95)))
+    probs = np.sort(np.asarray(jax.nn.softmax(logits / 0.7)).astype(np.float64))[:, ::-1]
+    expected = (np.cumsum(probs, axis=-1) - probs < 0.95).sum(axis=-1)
+    assert found.sum(axis=-1).tolist() == expected.tolist()

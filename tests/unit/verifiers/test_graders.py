@@ -20,7 +20,7 @@ TASKS = (
 
 @pytest.fixture(scope="module")
 def score():
-    verifier = verifiers.build("reasoning_gym")
+    verifier = verifiers.build("reasoning_gym", limit_s=None)
 
     def score(example: Example, completion: str) -> verifiers.Outcome:
         return verifier(
@@ -75,7 +75,7 @@ def test_partial_marks_stay_a_reward(score) -> None:
 
 
 def test_only_what_stands_in_the_tag_is_scored() -> None:
-    tagged = verifiers.build("reasoning_gym", tag="answer")
+    tagged = verifiers.build("reasoning_gym", tag="answer", workers=1)  # in a process of its own
     (example,) = split(ReasoningGymConfig("chain_sum", train_size=1, test_size=1))["test"]
 
     def verdict(completion: str) -> Verdict:
@@ -99,7 +99,7 @@ def user_module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 
 def grade(result):
-    verifier = verifiers.build("python", path="my_rewards:score")
+    verifier = verifiers.build("python", path="my_rewards:score", limit_s=None)
     return verifier(completion="abc", example_prompt="p", answer="3", metadata="{}")
 
 
@@ -133,7 +133,7 @@ def test_a_users_function_that_raises_is_a_verdict_and_logged_once(user_module, 
         raise KeyError("oops")
 
     user_module.score = score
-    verifier = verifiers.build("python", path="my_rewards:score")
+    verifier = verifiers.build("python", path="my_rewards:score", limit_s=None)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             outcome = verifier(completion="", example_prompt="", answer="", metadata="{}")
