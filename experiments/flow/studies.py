@@ -84,7 +84,7 @@ STUDIES = {
         settings=_settings(
             clips=(4e-4, 1e-3),
             guards=(1e-4, 3e-4),
-            deltas=(1e-5, 3e-5, 1e-4),
+            deltas=(3e-5, 1e-4),
             steps=(0.03,),
             betas=(0.01,),
         ),
