@@ -28,6 +28,7 @@ class Study:
     training: FlowTrainingConfig
     settings: tuple[Setting, ...]
     many_updates: int
+    once: tuple[str, ...] | None = None  # the recipes that are also run with one update a batch; None is all
     noise: float = 0.7
     grid: int = 10
     noisy: tuple[int, ...] | None = None
@@ -89,6 +90,7 @@ STUDIES = {
             betas=(0.01,),
         ),
         many_updates=4,
+        once=("policy_gradient", "flow_grpo", "grpo_guard"),  # the others are the first, as the ring shows
         grid=8,
         noisy=(1, 2, 4),
         pretrain_steps=1500,
