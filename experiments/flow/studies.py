@@ -28,6 +28,7 @@ class Study:
     training: FlowTrainingConfig
     settings: tuple[Setting, ...]
     many_updates: int
+    once: tuple[str, ...] | None = None  # the recipes that are also run with one update a batch; None is all
     noise: float = 0.7
     grid: int = 10
     noisy: tuple[int, ...] | None = None
@@ -84,11 +85,12 @@ STUDIES = {
         settings=_settings(
             clips=(4e-4, 1e-3),
             guards=(1e-4, 3e-4),
-            deltas=(1e-5, 3e-5, 1e-4),
+            deltas=(3e-5, 1e-4),
             steps=(0.03,),
             betas=(0.01,),
         ),
         many_updates=4,
+        once=("policy_gradient", "flow_grpo", "grpo_guard"),  # the others are the first, as the ring shows
         grid=8,
         noisy=(1, 2, 4),
         pretrain_steps=1500,

@@ -27,7 +27,7 @@ Draw = Callable[[Key[Array, ""], Int[Array, "B"]], Float[Array, "B X"]]
 class FlowTrainingConfig:
     """Groups of samples of one condition, and how often each batch is used.
 
-    ``updates`` gradient steps on the whole batch: with one, π = μ at the only step, and no mask can drop anything.
+    ``updates`` gradient steps on the whole batch: with one, π = μ at the only step, and nothing is far.
     ``reduction`` is over latent numbers; the objective's thresholds are in its units.
     """
 

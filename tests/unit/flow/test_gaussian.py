@@ -133,7 +133,7 @@ def test_closed_forms_in_the_velocity(sampler, setting, stats_of, field):
     np.testing.assert_allclose(stats.divergence, expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("reduction", ["mean", pytest.param("sum", marks=pytest.mark.slow)])
 def test_log_r_of_a_path_against_two_densities_and_its_gradient(reduction, setting, stats_of, field):
     """Through the velocity field, in float64: values to 1e-9, gradients by autodiff of the plain densities to 1e-9."""
     steps, path, old, new = setting()

@@ -47,7 +47,7 @@ def oracle(name, s):
     return keep
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("reduction", ["mean", pytest.param("sum", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", RECIPES)
 def test_drops_and_gradient_equal_the_oracle(name, reduction, setting, stats_of):
     """The gradient is the mean of A·r·keep·∇score, from autodiff of the score alone."""

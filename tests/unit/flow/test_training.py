@@ -116,6 +116,7 @@ def test_rewards_mean_what_they_say():
             weighted([brightness], weights)
 
 
+@pytest.mark.slow
 def test_the_classifier_knows_the_glyphs():
     labels = jnp.arange(120) % len(GLYPHS)
 
@@ -160,6 +161,7 @@ def test_training_is_a_pure_function_that_raises_the_reward(small):
     assert np.all(history["mask/fraction"][2] == 0)
 
 
+@pytest.mark.slow
 def test_one_update_a_batch_makes_all_masks_one(small):
     """At π = μ no mask drops anything, so the runs agree; only GRPO-Guard's gradient is another one."""
     policy, params, _, steps, config = small
