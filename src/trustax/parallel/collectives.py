@@ -9,6 +9,8 @@ _BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2, 
 _SHAPE = re.compile(r"(pred|bf16|[suf]\d+)\[([\d,]*)\]")
 _HEADER = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
 _CALL = re.compile(r"(?:body|condition|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)")
+_CONDITION = re.compile(r"condition=%?([\w.\-]+)")
+_BOUND = re.compile(r"= s32\[\][^ ]* constant\((\d+)\)")
 _TRIPS = re.compile(r'"known_trip_count":\s*\{"n":\s*"(\d+)"\}')
 
 
@@ -51,14 +53,23 @@ def _multiplicity(bodies: dict[str, list[str]], while_trips: int) -> dict[str, i
         for line in bodies[name]:
             trips = 1
             if " while(" in line:
-                known = _TRIPS.search(line)
-                trips = int(known[1]) if known else while_trips
+                trips = _trips(line, bodies) or while_trips
             for callee in _CALL.findall(line):
                 if callee in bodies:
                     visit(callee, count * trips)
 
     visit("ENTRY", 1)
     return times
+
+
+def _trips(line: str, bodies: dict[str, list[str]]) -> int | None:
+    """What the compiler says, or the one bound that the loop's condition compares with."""
+    known = _TRIPS.search(line)
+    if known:
+        return int(known[1])
+    condition = _CONDITION.search(line)
+    bounds = {int(n) for other in bodies.get(condition[1], ()) for n in _BOUND.findall(other)} if condition else set()
+    return bounds.pop() if len(bounds) == 1 else None
 
 
 def _kind(line: str) -> str | None:

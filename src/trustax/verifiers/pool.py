@@ -85,7 +85,7 @@ class _Worker:
     """One process, in a session of its own, so that what it started dies with it. ``-P``: our math.py isn't it."""
 
     def __init__(self, target: str) -> None:
-        settings = {"target": target, "path": sys.path, "memory_bytes": MEMORY_BYTES}
+        settings = {"parent": os.getpid(), "target": target, "path": sys.path, "memory_bytes": MEMORY_BYTES}
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(Path(__file__).with_name("worker.py")), json.dumps(settings)],
             stdin=subprocess.PIPE,

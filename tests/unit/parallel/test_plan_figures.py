@@ -20,8 +20,14 @@ ENTRY = """HloModule m
   ROOT %c = pred[] compare(%i, %n), direction=LT
 }
 
+%bounded (p: (s32[], f32[4,8])) -> pred[] {
+  %n = s32[]{:T(128)} constant(3)
+  ROOT %c = pred[] compare(%i, %n), direction=LT
+}
+
 ENTRY %main (a: f32[4,8]) -> f32[4,8] {
   %w = (s32[], f32[4,8]) while(%s), condition=%cond, body=%body, backend_config={"known_trip_count":{"n":"5"}}
+  %v = (s32[], f32[4,8]) while(%s), condition=%bounded, body=%body
   %u = (s32[], f32[4,8]) while(%s), condition=%cond, body=%body
   %r = (bf16[2,2], bf16[8,2]) all-reduce-start(bf16[2,2] %a)
   ROOT %o = f32[4,8] get-tuple-element(%w), index=1
@@ -31,7 +37,7 @@ ENTRY %main (a: f32[4,8]) -> f32[4,8] {
 
 def test_collectives_inside_loops_count_as_often_as_they_run() -> None:
     found = collectives(ENTRY, while_trips=7)
-    assert found == {"all-gather": (5 + 7, 12 * 16 * 8 * 4.0), "all-reduce": (1, 8 * 2 * 2.0)}
+    assert found == {"all-gather": (5 + 3 + 7, 15 * 16 * 8 * 4.0), "all-reduce": (1, 8 * 2 * 2.0)}
 
 
 def test_flops_of_products_and_loops() -> None:

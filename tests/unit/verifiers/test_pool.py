@@ -1,3 +1,6 @@
+import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -46,6 +49,32 @@ def test_killed_workers_are_no_more(folder_on_path) -> None:
     pool = Pool("slow_graders:loops", limit_s=0.2, workers=1)
     (answer,) = pool.map([requests("loop")[0]._asdict()])
     assert answer.timed_out and pool._workers == [None]
+
+
+def test_a_worker_does_not_outlive_a_parent_that_was_killed(tmp_path: Path) -> None:
+    program = (
+        "import sys, threading, time\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from trustax.verifiers.pool import Pool\n"
+        "pool = Pool('slow_graders:loops', limit_s=1e3, workers=1)\n"
+        "call = {'completion': 'loop', 'example_prompt': '', 'answer': '7', 'metadata': '{}'}\n"
+        "threading.Thread(target=pool.map, args=([call],), daemon=True).start()\n"
+        "while pool._workers[0] is None: time.sleep(0.01)\n"
+        "print(pool._workers[0]._process.pid, flush=True)\n"
+        "time.sleep(1e3)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        parent.kill()
+    for _ in range(300):
+        try:
+            os.kill(worker, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    os.kill(worker, signal.SIGKILL)
+    pytest.fail("the worker is still there 30 seconds after its parent")
 
 
 def test_what_cannot_be_loaded_is_an_error_and_not_a_hang() -> None:
