@@ -13,7 +13,7 @@ from trustax.policies import assemble
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "policies"
 
 
-@pytest.mark.parametrize("name", ["qwen2", "qwen3_moe"])
+@pytest.mark.parametrize("name", [pytest.param("qwen2", marks=pytest.mark.slow), "qwen3_moe"])
 def test_sharded_equals_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assemble, "BLOCK_ELEMENTS", 100)  # tables are read in parts too
     mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("fsdp", "tensor"))

@@ -90,7 +90,11 @@ def name_of(page: pathlib.Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+# Pages that teach compile a good deal; the README is short.
+RUN = [pytest.param(page, marks=() if page.name == "README.md" else pytest.mark.slow) for page in WITH_CODE]
+
+
+@pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_the_code_of_a_page_runs(page):
     assert run(page) > 0
 

@@ -13,6 +13,7 @@ from trustax.experiment.overrides import apply_overrides
 from trustax.training import loop
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_stops_the_run(small_config, tmp_path: Path, monkeypatch) -> None:
     real = loop._update
 

@@ -11,6 +11,7 @@ from trustax.experiment import run
 from trustax.experiment.eval_report import check_tokenizer, write_evaluation
 
 
+@pytest.mark.slow
 def test_an_evaluation_and_its_files(small_config, tmp_path: Path) -> None:
     config = small_config(steps=1)
     config = dataclasses.replace(

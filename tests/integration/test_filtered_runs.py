@@ -12,6 +12,7 @@ from trustax.errors import ConfigError
 from trustax.experiment import run
 
 
+@pytest.mark.slow
 def test_filters_report_and_resume(small_config, tmp_path: Path) -> None:
     config = small_config(steps=2, checkpoint_every=1)
     rollout = dataclasses.replace(config.rollout, dynamic_rounds=2, overlong="shape", overlong_buffer=2)

@@ -96,6 +96,7 @@ def write_sets(folder: Path) -> None:
         (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+@pytest.mark.slow
 def test_three_steps_with_a_tiny_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("math_verify", reason="math-verify is missing: pdm install -G tasks")
     monkeypatch.chdir(tmp_path)

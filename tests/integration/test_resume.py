@@ -64,7 +64,7 @@ def test_a_crash_in_an_update(
     assert_equal_runs(tmp_path / "run", uninterrupted)
 
 
-@pytest.mark.parametrize("poll", [4, 6, *(pytest.param(poll, marks=pytest.mark.slow) for poll in (1, 2, 9))])
+@pytest.mark.parametrize("poll", [4, *(pytest.param(poll, marks=pytest.mark.slow) for poll in (1, 2, 6, 9))])
 def test_a_stop_request_in_any_phase(
     poll: int, small_config: Callable[..., ExperimentConfig], uninterrupted: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -129,6 +129,7 @@ def test_a_finished_run_is_not_done_again(small_config, uninterrupted: Path) -> 
     assert run_files(uninterrupted) == before
 
 
+@pytest.mark.slow
 def test_more_steps_go_on_from_the_end(small_config, tmp_path: Path) -> None:
     run.train(small_config(steps=2), tmp_path / "run")
     with Checkpointer(tmp_path / "run" / "checkpoints") as checkpointer:

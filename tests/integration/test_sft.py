@@ -21,6 +21,7 @@ def losses(folder: Path) -> list[float]:
     return [json.loads(line)["metrics"]["sft/loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_it_learns_resumes_and_is_taken_up(small_config, tmp_path: Path) -> None:
     config = small_config(steps=1, checkpoint_every=4)
     config = dataclasses.replace(config, supervised=dataclasses.replace(config.supervised, steps=12))

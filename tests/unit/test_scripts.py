@@ -138,7 +138,7 @@ def test_the_tests_on_many_devices_run_apart(checkout: pathlib.Path):
     lines = run(checkout, "test", "-q").stdout.splitlines()
     assert [line.split(" in ")[0] for line in lines] == [
         "<python><-m><pytest><tests/distributed><-q>",
-        "<python><-m><pytest><-q>",
+        "<python><-m><pytest><--numprocesses><logical><--maxprocesses><4><--dist><loadfile><-q>",
     ]
     lines = run(checkout, "test", "tests").stdout.splitlines()
     assert len(lines) == 1

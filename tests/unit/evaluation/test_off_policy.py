@@ -60,6 +60,7 @@ def judge(policy, params, rows, *, temperature=1.0, **options):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_policy_is_worth_what_it_earned(policy, params, rows, tmp_path):
     report = judge(policy, params, read(tmp_path, rows))
     mean = np.mean([row["reward"] for row in rows])

@@ -193,7 +193,7 @@ def test_overrides_that_depend_on_each_other_are_checked_together():
         ("rollout.learning_rate=1", "did you mean optimizer.learning_rate or supervised.learning_rate?"),
         ("temperture=1", "unknown key temperture; "),
         ("rollot.top_k=3", "did you mean rollout.top_k?"),
-        ("zzz=1", "valid: data, evaluation, name, "),
+        ("zzz=1", "valid: data, evaluation, mesh, name, "),
         ("optimizer.zzz=1", "valid: optimizer.b1, "),
         ("optimizer.learning_rate=abc", "optimizer.learning_rate must be a number, got 'abc'"),
         ("train.steps=1.5", "train.steps must be a whole number, got '1.5'"),

@@ -118,6 +118,7 @@ def test_the_surrogate_of_an_overflowing_dropped_token_is_the_others():
 
 
 @pytest.mark.parametrize("kind", ["kl", "tv"])
+@pytest.mark.slow
 def test_the_predicted_divergence_is_that_after_the_step(kind):
     """Over distributions with one tail token at most, where nothing is taken as even."""
     rng = np.random.default_rng(2)

@@ -105,6 +105,7 @@ def test_an_action_that_the_target_never_takes_is_fine():
 
 
 @pytest.mark.parametrize("kind", ["linear", pytest.param("network", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_learned_values_are_near_the_exact_ones_and_unbiased_by_their_own_reward(kind):
     """Features are the hidden state and the sum so far; the exact value is linear in them."""
     tree = walks.random_tree(2, states=3, vocab=3, length=4, distance=0.4)

@@ -16,6 +16,7 @@ def groups_of(count: int, size: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("normalize", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_90_percent_interval_holds_the_truth_in_90_percent_of_simulations(x64, normalize):
     tree = walks.random_tree(4, states=6, vocab=3, length=8, distance=0.3)
     truth, size, simulations = tree.value(tree.log_pi), 200, 500

@@ -98,6 +98,7 @@ def rollout(moe) -> Rollout:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_routes_are_recorded_and_replayed(moe, rollout):
     """With other parameters the router would choose otherwise; replayed, every token goes where it went."""
     policy, params, _ = moe

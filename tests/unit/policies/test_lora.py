@@ -90,6 +90,7 @@ def test_adapters_leave_and_come_back_bit_for_bit(base, adapted, tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_only_adapters_are_trained(policy, adapted):
     trained, frozen = policy.split(adapted)
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(trained)]

@@ -134,6 +134,7 @@ def test_remat_changes_nothing():
     assert "remat" not in str(jax.make_jaxpr(gradient(POLICY))(PARAMS))
 
 
+@pytest.mark.slow
 def test_bfloat16_computes_in_bfloat16_and_scores_in_float32():
     policy = build(CONFIG, dtype="bfloat16")
     tokens = np.arange(8, dtype=np.int32)[None]

@@ -42,6 +42,7 @@ def shared():
     return policy, params
 
 
+@pytest.mark.slow
 def test_targets_are_gae_with_the_reward_at_the_last_token(shared, rollout):
     policy, params = shared
     plain = dataclasses.replace(CRITIC, whiten=False)
@@ -71,6 +72,7 @@ def gradient_of(policy, params, rollout, critic, micro_batches=1):
     return run(policy, params, objective, batch, jnp.int32(0), micro_batches=micro_batches, critic=critic)
 
 
+@pytest.mark.slow
 def test_one_weight_divides_both_losses_and_micro_batches_change_nothing(shared, rollout):
     policy, params = shared
     both, parts = (gradient_of(policy, params, rollout, CRITIC, n) for n in (1, 4))
@@ -89,6 +91,7 @@ def test_one_weight_divides_both_losses_and_micro_batches_change_nothing(shared,
 
 
 @pytest.mark.parametrize("lora", [pytest.param(None, marks=pytest.mark.slow), LORA], ids=["all", "adapters"])
+@pytest.mark.slow
 def test_a_trunk_of_its_own_leaves_the_policy_alone(rollout, lora):
     policy = policy_with("own", lora)
     params = jax.jit(policy.init)(jax.random.key(0))

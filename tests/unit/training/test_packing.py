@@ -43,6 +43,7 @@ def test_packed_is_unpacked(loss_and_grads, unpacked, length: int) -> None:
     close(loss_and_grads(batch), unpacked)
 
 
+@pytest.mark.slow
 def test_unpacked_is_what_the_scorer_says(policy, unpacked) -> None:
     rollout = teacher_rollout(PROMPTS, ANSWERS, max_prompt_tokens=8, max_new_tokens=6, pad_id=0)
     params = policy.init(jax.random.key(0))

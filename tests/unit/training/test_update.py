@@ -135,6 +135,7 @@ def update_aware(delta: float) -> objectives.Objective:
     return objectives.build(spec.replace(mask=TrustRegion(LumpedDivergence("kl"), Constant(delta), UpdateAware())))
 
 
+@pytest.mark.slow
 def test_the_divergence_rate_is_the_first_order_change_of_the_real_update(policy, params, batch: Batch) -> None:
     optimizer, aware = make_optimizer(OptimizerConfig()), update_aware(0.0)
     opt_state = init_optimizer(optimizer, params)
@@ -162,6 +163,7 @@ def test_the_divergence_rate_is_the_first_order_change_of_the_real_update(policy
     np.testing.assert_allclose(predicted[clear], realised[clear], rtol=0.15)
 
 
+@pytest.mark.slow
 def test_an_update_aware_mask_trains_and_drops_what_moves_outward(policy, params, batch: Batch) -> None:
     optimizer = make_optimizer(OptimizerConfig())
     update = make_update(policy, optimizer, micro_batches=2)
@@ -178,6 +180,7 @@ def test_an_objective_that_nobody_can_serve_is_refused() -> None:
 
     class Greedy:
         needs = spec.needs | {"value_estimates"}
+        advantage = spec.advantage
 
     with pytest.raises(ValueError, match="value_estimates"):
         check_needs(Greedy())  # pyright: ignore[reportArgumentType]
