@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from trustax import policies
-from trustax.errors import ConfigError
-from trustax.experiment.assemble import as_config_error, build_objective
+from trustax.data import CharTokenizer
+from trustax.experiment.assemble import TINY, as_config_error, build_objective
 from trustax.experiment.config import ExperimentConfig, check_sizes
 from trustax.experiment.on_mesh import placement_of
 from trustax.objectives import Objective
@@ -53,18 +53,18 @@ class Plan:
         return self.needs <= self.chip.memory
 
 
-def plan(config: ExperimentConfig, topology: str, *, model: str | None = None) -> Plan:
+def plan(config: ExperimentConfig, topology: str) -> Plan:
     """Compile the train step, the scoring step and generation of ``config`` for ``topology``.
 
     Args:
-      config: The experiment; its mesh must have as many devices as the topology.
+      config: The experiment; its mesh must have as many devices as the topology. ``policy.source`` may be a preset's
+        name, for which no weights need be here.
       topology: Such as ``"v5e:16x16"`` or ``"cpu:8"``.
-      model: A preset's name in place of the weights that ``policy.source`` names; nothing is loaded either way.
     """
     with as_config_error():
         kind, devices = topology_devices(topology)
         mesh = make_mesh(config.mesh, devices)
-        architecture = _architecture(config, model)
+        architecture = _architecture(config.policy.source)
         policy = policies.build(architecture, dtype=config.policy.dtype, remat=config.policy.remat)
     check_sizes(config, vocab_size=architecture.vocab_size, context_length=architecture.context_length)
     objective = build_objective(config)
@@ -100,15 +100,10 @@ def plan(config: ExperimentConfig, topology: str, *, model: str | None = None) -
     )
 
 
-def _architecture(config: ExperimentConfig, model: str | None) -> policies.ArchitectureConfig:
-    name = config.policy.source if model is None else model
-    if name in PRESETS:
-        return preset(name)
-    if model is not None:
-        raise ConfigError(f"--model {model}: no such preset; presets: {', '.join(PRESETS)}")
-    if name == "tiny":
-        return policies.tiny_config(128)
-    return policies.load(name).config
+def _architecture(source: str) -> policies.ArchitectureConfig:
+    if source in PRESETS:
+        return preset(source)
+    return policies.tiny_config(CharTokenizer().vocab_size) if source == TINY else policies.load(source).config
 
 
 def _train(compiled, config, policy, optimizer, placement: Placement, mesh: Mesh, arguments) -> Phase:

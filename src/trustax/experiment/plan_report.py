@@ -4,8 +4,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trustax.experiment.plan import Plan
-
-GIB = 2.0**30
+from trustax.parallel.chips import GIB
 
 
 def print_plan(console: Console, plan: Plan) -> None:
